@@ -68,7 +68,7 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
             lambda: t.RangeFilter(
                 bounds={"light": (-20, 30), "dust": (0, 45)}, on_fail=choose.choice(["drop", "null"])
             ),
-            lambda: t.CheckBloomFilter(field="device", members=("a", "b", "", "d7")),
+            lambda: t.CheckBloomFilter(models={"device": ("a", "b", "", "d7")}),
         ]
     )()
 

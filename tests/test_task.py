@@ -55,6 +55,13 @@ def test_task_cannot_take_the_code_of_another_in_its_module():
         register(define("Twice", "DBL", "my_package.tasks"))
 
 
+def test_further_code_of_a_task_finds_it_and_cannot_be_taken():
+    for code, (name, _) in t.PRESETS.items():
+        assert find_task(code) is find_task(code.lower()) is getattr(t, name)
+        with pytest.raises(ConfigError, match=f"{name} has that name"):
+            register(define("Doubling", code))
+
+
 def test_task_without_code_is_refused():
     with pytest.raises(ConfigError, match="its code is empty"):
         register(define("Doubling", ""))

@@ -28,6 +28,7 @@ from riot_bench.suites.dspbench.page import network_markdown
 import riot_ops
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import Task, registered_tasks
+from riot_ops.tasks import PRESETS
 from riot_ops.testing.parameter_names import parameter_uses, public_objects
 from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
 
@@ -67,6 +68,13 @@ def task_page() -> str:
             f"| {kind.code} | [{kind.__name__}](#{kind.__name__.lower()}) | {kind.category} | {kind.pattern} "
             f"| {kind.selectivity} | {'yes' if kind.stateful else ''} | {first} |"
         )
+    lines += [
+        "",
+        "Settings of a task that are tasks of the benchmarks; `riot-ops run micro` takes their codes, too:",
+        "",
+    ]
+    lines += ["| code | task | setting |", "|---|---|---|"]
+    lines += [f"| {code} | [{name}](#{name.lower()}) | {text} |" for code, (name, text) in sorted(PRESETS.items())]
     category = ""
     for kind in kinds:
         if kind.category != category:

@@ -363,7 +363,9 @@ def find_task(name: str) -> type[Task]:
     """
     for label in (name, name.upper()):
         if label in _DECLARED and label not in _REGISTRY:
-            import_module(_DECLARED[label][0])
+            module, cls = _DECLARED[label]
+            import_module(module)
+            label = snake_case(cls)  # a task may have several codes
         if label in _REGISTRY:
             return _REGISTRY[label]
     raise ConfigError(f"unknown task {name!r}{did_you_mean(name, {**_DECLARED, **_REGISTRY})}")

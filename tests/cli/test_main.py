@@ -17,6 +17,7 @@ from riot_ops.cli import main as cli
 from riot_ops.core.source import registered_sources
 from riot_ops.dataflows import RIOTBENCH
 from riot_ops.task import registered_tasks
+from riot_ops.tasks import PRESETS
 from tests.cli.commands import call
 
 
@@ -27,6 +28,7 @@ def test_tasks_lists_every_task_and_source():
     assert {kind.code for kind in registered_tasks()} < {entry["code"] for entry in listed}
     head, *rows = [line.split("\t") for line in call("tasks").splitlines()]
     purposes = {kind.code: kind.__doc__.splitlines()[0] for kind in (*registered_tasks(), *registered_sources())}
+    purposes |= {code: purpose for code, (_, purpose) in PRESETS.items()}
     assert {row[0]: row[-1] for row in rows} == purposes, "piped, nothing is cut off"
     assert [dict(zip(head, row, strict=True))["name"] for row in rows] == [entry["name"] for entry in listed]
 
@@ -43,7 +45,7 @@ def test_tasks_prints_to_an_ascii_terminal():
     command = [sys.executable, "-m", "riot_ops", "tasks"]
     done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(registered_tasks()) + len(registered_sources()) + 1
+    assert len(done.stdout.splitlines()) == len(registered_tasks()) + len(registered_sources()) + len(PRESETS) + 1
 
 
 def test_version_is_printed():

@@ -227,7 +227,6 @@ OTHERS = {
         "LKJ",
         "LZP",
         "MAP",
-        "MBL",
         "MQP",
         "NUT",
         "PAL",

@@ -75,7 +75,7 @@ PLACES = {
     "bloom": lambda path: (BloomFilter.of(["a"], 0.01).save(path), BloomFilter.load(path)),
     "filter": lambda path: (
         BloomFilter.of(["a"], 0.01).save(path),
-        t.CheckBloomFilter(model=str(path)).session().push({"sensor_id": "a", "value": 1.0}),
+        t.CheckBloomFilter(models={"sensor_id": str(path)}).session().push({"sensor_id": "a", "value": 1.0}),
     ),
     "zip": lambda path: t.ZipToFolder(directory=str(path), size=1).session().push({"name": "a", "data": b""}),
     "probe": lambda path: ro.Probe(folder=path),

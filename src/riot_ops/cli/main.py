@@ -26,6 +26,7 @@ from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.dataflow import Dataflow
 from riot_ops.task import Task, find_task, registered_tasks
+from riot_ops.tasks import PRESETS
 
 __all__ = ["app", "main"]
 
@@ -75,13 +76,18 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
         }
         for cls in classes
     ]
+    purposes = [(cls.__doc__ or "").splitlines()[0] for cls in classes]
+    for code, (_, purpose) in PRESETS.items():
+        found = next(entry for entry in entries if entry["name"] == find_task(code).name())
+        entries.append({**found, "code": code})
+        purposes.append(purpose)
     if as_json:
         print(json.dumps(entries, indent=1))
         return
     columns = ("code", "name", "category", "pattern", "selectivity", "state", "purpose")
     rows = [
-        (*(str(entry[c]) for c in columns[:5]), "yes" if entry["stateful"] else "", (cls.__doc__ or "").splitlines()[0])
-        for cls, entry in zip(classes, entries, strict=True)
+        (*(str(entry[c]) for c in columns[:5]), "yes" if entry["stateful"] else "", purpose)
+        for entry, purpose in zip(entries, purposes, strict=True)
     ]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.weighted_sum import WeightedSum
     from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
     from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
-    from riot_ops.tasks.filter.check_bloom_filters import CheckBloomFilters
     from riot_ops.tasks.filter.deduplicate import Deduplicate
     from riot_ops.tasks.filter.drop_late import DropLate
     from riot_ops.tasks.filter.filter import Filter
@@ -126,7 +125,6 @@ _TASKS = {
     "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
     "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
-    "CheckBloomFilters": ("MBL", "riot_ops.tasks.filter.check_bloom_filters"),
     "ClassifyDecisionTree": ("DTC", "riot_ops.tasks.predict.classify_decision_tree"),
     "ClassifyNeuralNetwork": ("MLP", "riot_ops.tasks.predict.classify_neural_network"),
     "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
@@ -215,7 +213,13 @@ _TASKS = {
     "ZipToStore": ("RZP", "riot_ops.tasks.io.zip_to_store"),
 }
 
+#: By code, tasks of the benchmarks that are settings of a task: the task, and what the setting does.
+PRESETS = {
+    "MBL": ("CheckBloomFilter", "Check several fields, each by its own Bloom filter."),
+}
+
 __all__ = [
+    "PRESETS",
     "Aggregate",
     "Annotate",
     "AsOfJoin",
@@ -232,7 +236,6 @@ __all__ = [
     "CenterDistance",
     "ChangeDetector",
     "CheckBloomFilter",
-    "CheckBloomFilters",
     "ClassifyDecisionTree",
     "ClassifyNeuralNetwork",
     "ClippedAverage",
@@ -329,6 +332,8 @@ __all__ = [
 ]
 
 declare(_TASKS)
+for _code, (_name, _) in PRESETS.items():
+    declare({_name: (_code, _TASKS[_name][1])})
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,

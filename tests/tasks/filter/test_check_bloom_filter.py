@@ -16,7 +16,6 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Task
 from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
-from riot_ops.tasks.filter.check_bloom_filters import CheckBloomFilters
 from riot_ops.tasks.filter.train_bloom_filter import TrainBloomFilter
 from tests.reference.check_bloom_filter import Bloom
 from tests.reference.splits import KEYS, run
@@ -53,14 +52,14 @@ def test_check_equals_the_reference(ids, on_fail, cuts):
             expected.append(row)
         elif on_fail == "null":
             expected.append({**row, "value": None})
-    task = CheckBloomFilter(members=members, false_positive_rate=0.2, on_fail=on_fail)
+    task = CheckBloomFilter(models={"sensor_id": members}, false_positive_rate=0.2, on_fail=on_fail)
     assert run(task, batch_of(ids), cuts) == (expected, [])
 
 
 @settings(deadline=None, max_examples=depth(60))
-@given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null"]), st.booleans())
+@given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null", "flag"]), st.booleans())
 def test_check_of_several_fields_equals_the_reference(events, on_fail, own):
-    models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"], "nowhere": ["z"]}
+    models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"]}
     known = {}
     for field in ("sensor_id", "kind"):
         known[field] = Bloom(2, 0.01)
@@ -70,17 +69,20 @@ def test_check_of_several_fields_equals_the_reference(events, on_fail, own):
     expected = []
     for row in batch.to_pylist():
         bad = [field for field in known if not known[field].contains(row[field])]
-        if not bad:
+        if on_fail == "flag":
+            expected.append({**row, "known": not bad})
+        elif not bad:
             expected.append(row)
         elif on_fail == "null":
             expected.append({**row, **dict.fromkeys(bad if own else ["value"])})
-    task = CheckBloomFilters(models=models, on_fail=on_fail, value=None if own else "value")
+    task = CheckBloomFilter(models=models, on_fail=on_fail, value=None if own else "value", output="known")
     assert run(task, batch) == (expected, [])
 
 
-def test_check_of_absent_fields_passes_all_records():
-    batch = pa.RecordBatch.from_pydict({"value": [1.0, None]})
-    assert CheckBloomFilters(models={"nowhere": ["a"]}).session().push_batch(batch) is batch
+def test_check_of_an_absent_field_is_refused():
+    task = CheckBloomFilter(models={"sensor_id": ["a"], "nowhere": ["a"]})
+    with pytest.raises(ConfigError, match="nowhere"):
+        task.output_schema(batch_of([]).schema)
 
 
 @settings(deadline=None, max_examples=depth(60))
@@ -125,13 +127,11 @@ def test_training_inserts_only_the_value():
 def test_model_file_is_reloaded_when_it_changes(tmp_path):
     path = tmp_path / "ids.bloom"
     BloomFilter.of(["a"]).save(path)
-    session = CheckBloomFilter(model=str(path)).session()
+    session = CheckBloomFilter(models={"sensor_id": str(path)}).session()
     assert [len(session.push({"sensor_id": s})) for s in "ab"] == [1, 0]
     BloomFilter.of(["b"]).save(path)
     os.utime(path, ns=(1, 1))
     assert [len(session.push({"sensor_id": s})) for s in "ab"] == [0, 1]
-    both = CheckBloomFilters(models={"sensor_id": str(path)}).session()
-    assert [len(both.push({"sensor_id": s})) for s in "ab"] == [0, 1]
     path.unlink()
     with pytest.raises(ConfigError, match=r"ids\.bloom"):
         session.push({"sensor_id": "a"})
@@ -140,15 +140,13 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
 @pytest.mark.parametrize(
     "make",
     [
-        CheckBloomFilter,
-        lambda: CheckBloomFilter(model="x", members=("a",)),
-        lambda: CheckBloomFilter(members=("a",), false_positive_rate=1.0),
-        lambda: CheckBloomFilter(members=(1,)),
-        lambda: CheckBloomFilter(members=("a",), on_fail="keep"),
-        CheckBloomFilters,
-        lambda: CheckBloomFilters(models={"a": 3}),
-        lambda: CheckBloomFilters(models=[("a", "p"), ("a", "q")]),
-        lambda: CheckBloomFilters(models="ab"),
+        lambda: CheckBloomFilter(models={}),
+        lambda: CheckBloomFilter(models={"a": ["a"]}, false_positive_rate=1.0),
+        lambda: CheckBloomFilter(models={"a": [1]}),
+        lambda: CheckBloomFilter(models={"a": ["a"]}, on_fail="keep"),
+        lambda: CheckBloomFilter(models={"a": 3}),
+        lambda: CheckBloomFilter(models=[("a", "p"), ("a", "q")]),
+        lambda: CheckBloomFilter(models="ab"),
         lambda: TrainBloomFilter(by=("model",)),
         lambda: TrainBloomFilter(expected_insertions=0),
     ],
@@ -160,7 +158,7 @@ def test_wrong_parameters_are_refused(make):
 
 def test_nested_fields_are_refused():
     schema = pa.schema([("sensor_id", pa.list_(pa.string()))])
-    for task in (CheckBloomFilter(members=("a",)), TrainBloomFilter(), CheckBloomFilters(models={"sensor_id": ["a"]})):
+    for task in (CheckBloomFilter(models={"sensor_id": ["a"]}), TrainBloomFilter()):
         with pytest.raises(ConfigError, match=r"needs a key|text or numbers"):
             task.output_schema(schema)
 
@@ -168,8 +166,8 @@ def test_nested_fields_are_refused():
 @pytest.mark.parametrize(
     "task",
     [
-        CheckBloomFilter(members=("a", "ü"), on_fail="flag"),
-        CheckBloomFilters(models={"b": ["x"], "a": "path"}),
+        CheckBloomFilter(models={"sensor_id": ["a", "ü"]}, on_fail="flag"),
+        CheckBloomFilter(models={"b": ["x"], "a": "path"}),
         TrainBloomFilter(expected_insertions=5, by=("kind",)),
     ],
 )
@@ -179,19 +177,14 @@ def test_descriptor_restores_the_task(task):
     assert eval(repr(task)) == task
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_model_with_a_secret_is_read_only_with_it(tmp_path, monkeypatch, many):
+def test_model_with_a_secret_is_read_only_with_it(tmp_path, monkeypatch):
     path, variable = str(tmp_path / "known.bloom"), "RIOT_OPS_TEST_MODEL_SECRET"
     trained = TrainBloomFilter(expected_insertions=10, secret=Secret("s3cr3t")).session()
     trained.push({"sensor_id": "a"})
     (tmp_path / "known.bloom").write_bytes(trained.flush()[0]["model"])
 
     def passed(secret):
-        task = (
-            CheckBloomFilters(models={"sensor_id": path}, secret=secret)
-            if many
-            else CheckBloomFilter(model=path, secret=secret)
-        )
+        task = CheckBloomFilter(models={"sensor_id": path}, secret=secret)
         return task.session().push_batch(batch_of(["a", "stranger"])).column("sensor_id").to_pylist()
 
     assert passed(Secret("s3cr3t")) == ["a"]

@@ -16,7 +16,7 @@ import riot_ops as ro
 from riot_ops import ConfigError, StreamSchema
 from riot_ops.core.schema import TIMESTAMP, stream_schema
 from riot_ops.runtime.session import Session
-from riot_ops.tasks import AssembleMessage, CheckBloomFilters, CSVToSenML, Interpolation, ParseSenML, RangeFilter
+from riot_ops.tasks import AssembleMessage, CheckBloomFilter, CSVToSenML, Interpolation, ParseSenML, RangeFilter
 from tests.reference.assemble_message import Joiner
 from tests.reference.splits import run
 from tests.simulated_query import SimulatedQuery
@@ -246,7 +246,7 @@ def etl(name, layout):
     key = ("sensor_id", "obs_type")
     pieces = flow.source(name).to(ParseSenML(schema=name, meta=True), id="parse")
     pieces = pieces.to(RangeFilter(bounds=name, on_fail="null"), id="range")
-    pieces = pieces.to(CheckBloomFilters(models={"sensor_id": known}, on_fail="null"), id="bloom")
+    pieces = pieces.to(CheckBloomFilter(models={"sensor_id": known}, on_fail="null"), id="bloom")
     pieces = pieces.to(Interpolation(by=key, fields=schema.numeric), id="interpolate")
     flow.sink("out", pieces.to(AssembleMessage(schema=name, layout=layout), id="join"))
     return flow

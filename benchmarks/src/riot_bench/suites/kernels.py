@@ -122,7 +122,7 @@ def task_under_test(code: str, keys: int) -> Task:
     if code == "RGF":
         return t.RangeFilter(bounds="city")
     if code == "BLF":
-        return t.CheckBloomFilter(members=tuple(f"sensor-{k:06d}" for k in range(0, keys, 2)))
+        return t.CheckBloomFilter(models={"sensor_id": [f"sensor-{k:06d}" for k in range(0, keys, 2)]})
     by = {"DAC": ("obs_type",)}.get(code, ("sensor_id",))
     kinds: dict[str, type[KeyedTask]] = {
         "KAL": t.KalmanFilter,

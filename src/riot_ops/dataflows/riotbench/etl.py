@@ -132,7 +132,7 @@ def etl(
 
 def _bloom_filter(known: str | Path | Sequence[str], secret: Secret | None) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
-    return t.CheckBloomFilters(models={"sensor_id": model}, on_fail="null", secret=secret)
+    return t.CheckBloomFilter(models={"sensor_id": model}, on_fail="null", secret=secret)
 
 
 def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:

@@ -57,20 +57,21 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
     >>> flow.run(micro_source("KAL", messages=100)).summary.rows
     {'kalman_filter': 100}
     """
-    if micro_code(code) == MQTTSource.code:
+    code = micro_code(code)
+    if code == MQTTSource.code:
         if task is not None:
             raise ConfigError(f"{MQTTSource.code} is a source and takes no task, got {task!r}")
         flow = Dataflow(f"micro-{MQTTSource.code.lower()}")
         return flow.sink(SINK, flow.source(SOURCE, schema=MESSAGES))
     case = micro_case(code)
     task = task or case.task
-    flow = Dataflow(f"micro-{task.code.lower()}")
+    flow = Dataflow(f"micro-{code.lower()}")
     return flow.sink(SINK, flow.source(SOURCE, schema=case.batch.schema).to(task, id=task.name()))
 
 
 def micro_code(code: str) -> str:
-    """Return the code of a task, or of the MQTT source, by code or name."""
-    return MQTTSource.code if code.upper() == MQTTSource.code else find_task(code).code
+    """Return the code of a task, of a setting of one, or of the MQTT source, by code or name."""
+    return code.upper() if code.upper() in (MQTTSource.code, *t.PRESETS) else find_task(code).code
 
 
 def micro_source(
@@ -99,9 +100,9 @@ def micro_case(code: str) -> Case:
     Tasks of the benchmark get the benchmark's inputs; other tasks get the readings of CITY if they accept
     them, else the records of their own example cases that they accept.
     """
+    if micro_code(code) in _RECIPES:
+        return _RECIPES[micro_code(code)]()
     task_class = find_task(code)
-    if task_class.code in _RECIPES:
-        return _RECIPES[task_class.code]()
     found = list(_candidates(task_class))
     for case in found:
         if not _rejects(case.task, case.batch.slice(0, TRIAL_ROWS)):
@@ -226,9 +227,9 @@ _RECIPES: dict[str, Callable[[], Case]] = {
     "XML": lambda: Case(t.ParseXML(), _documents()),
     "SML": lambda: Case(t.ParseSenML(schema="city"), _lines("senml")),
     "C2S": lambda: Case(t.CSVToSenML(schema="city"), _lines("csv")),
-    "BLF": lambda: Case(t.CheckBloomFilter(field="sensor_id", members=_half_of_sensors()), observations()),
+    "BLF": lambda: Case(t.CheckBloomFilter(models={"sensor_id": _half_of_sensors()}), observations()),
     "MBL": lambda: Case(
-        t.CheckBloomFilters(models={"sensor_id": _half_of_sensors(), "obs_type": CITY.observed}), observations()
+        t.CheckBloomFilter(models={"sensor_id": _half_of_sensors(), "obs_type": CITY.observed}), observations()
     ),
     "RGF": lambda: Case(t.RangeFilter(bounds="city"), observations()),
     "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),

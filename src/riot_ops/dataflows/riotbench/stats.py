@@ -150,9 +150,8 @@ def _check_moment(form: str, **average: object) -> None:
 
 
 def _bloom(known: str | Path | Sequence[str], secret: Secret | None) -> t.Task:
-    if isinstance(known, (str, Path)):
-        return t.CheckBloomFilter(field="sensor_id", model=str(known), secret=secret)
-    return t.CheckBloomFilter(field="sensor_id", members=tuple(known), secret=secret)
+    model = str(known) if isinstance(known, (str, Path)) else tuple(known)
+    return t.CheckBloomFilter(models={"sensor_id": model}, secret=secret)
 
 
 def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stream:

@@ -1,9 +1,9 @@
-"""Bloom filter check: pass records whose value is probably in a trained set."""
+"""Bloom filter check: pass records whose values are probably in trained sets."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -21,43 +21,40 @@ from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Case, FilterTask, Requirement, SketchTask, register, replace_column, with_field
 
-__all__ = ["CheckBloomFilter", "check_hashable", "inline_filter", "null_unless", "stored_filter"]
+__all__ = ["CheckBloomFilter", "check_hashable"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class CheckBloomFilter(SketchTask, FilterTask):
-    """Drop, blank or flag records whose value is definitely not in a trained set.
+    """Drop, blank or flag records with a value that is definitely not in the trained set of its field.
 
     A value passes iff all its bits are set in the filter, see :class:`riot_ops.sketches.bloom.BloomFilter`:
     a member always passes, any other value with a probability of about the filter's false positive rate.
+    A record passes iff each of its checked fields does.
 
     Parameters
     ----------
-    field : str, default "sensor_id"
-        Field to look up: text or binary; values of other types are looked up as text.
-    model : str or None
-        Path of a filter written by :meth:`BloomFilter.save`. Each process loads it once, and again
-        when the time or size of the file has changed.
-    members : tuple of str or None
-        The known values, from which the filter is built. Exactly one of ``model`` and ``members`` must
-        be given.
+    models : mapping of str to (str or sequence of str)
+        For each field, its filter: the path of a file written by :meth:`BloomFilter.save`, or the known values. Each
+        process loads a file once, and again when its time or size has changed. Fields are text or
+        binary; values of other types are looked up as text.
     false_positive_rate : float, in (0, 1), default 0.01
-        Target share of unknown values that pass, for a filter built from ``members``.
+        Target share of unknown values that pass, for filters built from known values.
     secret : Secret or None, default None
-        Keys the hash of values, so that no sender can choose values that pass as members; that of the model, which is
+        Keys the hash of values, so that no sender can choose values that pass as members; that of the models, which are
         readable only with it. None: the hash is fixed.
     on_fail : "drop", "null" or "flag", default "drop"
         Drop the record; keep it with ``value`` set to null; or keep all records and add the
         result as a boolean.
-    value : str, default "value"
-        Field that ``on_fail="null"`` sets to null.
+    value : str or None, default "value"
+        Field that ``on_fail="null"`` sets to null; None: the failing fields themselves.
     output : str, default "maybe_present"
         Field that ``on_fail="flag"`` adds.
 
     Shapes and rates
     ----------------
-    text[n] -> same[m], 1:0/1 (1:1 with "null" and "flag"); O(k) time, m bits of filter per
+    text[n] per field -> same[m], 1:0/1 (1:1 with "null" and "flag"); O(k) time and m bits of filter per field and
     process. At the design load, false positives are at most 1.2 times the rate.
 
     Missing values
@@ -72,13 +69,16 @@ class CheckBloomFilter(SketchTask, FilterTask):
     References
     ----------
     .. [1] B. Bloom, *Space/time trade-offs in hash coding with allowable errors*, CACM 1970.
-    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task BLF.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, tasks BLF and, for several fields, MBL.
 
     Examples
     --------
-    >>> blf = CheckBloomFilter(members=("s1", "s2")).session()
+    >>> blf = CheckBloomFilter(models={"sensor_id": ["s1", "s2"]}).session()
     >>> blf.push({"sensor_id": "s2", "value": 1.0}), blf.push({"sensor_id": "s9", "value": 1.0})
     ([{'sensor_id': 's2', 'value': 1.0}], [])
+    >>> mbl = CheckBloomFilter(models={"sensor_id": ["s1"], "city": ["Rio"]}, on_fail="flag").session()
+    >>> [mbl.push({"sensor_id": s, "city": c})[0]["maybe_present"] for s, c in (("s1", "Rio"), ("s1", "Bonn"))]
+    [True, False]
     """
 
     code: ClassVar[str] = "BLF"
@@ -86,67 +86,110 @@ class CheckBloomFilter(SketchTask, FilterTask):
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
 
-    field: str = "sensor_id"
-    model: str | None = None
-    members: tuple[str, ...] | None = None
+    models: Any
     false_positive_rate: Probability = 0.01
     on_fail: Literal["drop", "null", "flag"] = "drop"
-    value: str = "value"
+    value: str | None = "value"
     output: str = "maybe_present"
 
     def validate(self) -> None:
-        if (self.model is None) == (self.members is None):
-            given = "neither" if self.model is None else "both"
-            raise ConfigError(f"check_bloom_filter needs either model (a path) or members, got {given}")
+        object.__setattr__(self, "models", _normalized_models(self.models))
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The checked fields."""
+        return tuple(field for field, _ in self.models)
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "key", **({self.value: "any"} if self.on_fail == "null" else {})}
+        blanked: dict[str, Requirement] = {self.value: "any"} if self.on_fail == "null" and self.value else {}
+        return {**blanked, **dict.fromkeys(self.fields, "key")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        check_hashable(self.name(), schema.field(self.field))
+        for field in self.fields:
+            check_hashable(self.name(), schema.field(field))
         return with_field(schema, pa.field(self.output, pa.bool_())) if self.on_fail == "flag" else schema
 
     def writes(self) -> frozenset[str] | None:
-        return {"drop": frozenset[str](), "null": frozenset({self.value}), "flag": frozenset({self.output})}[
-            self.on_fail
-        ]
+        blanked = frozenset({self.value} if self.value else self.fields)
+        return {"drop": frozenset[str](), "null": blanked, "flag": frozenset({self.output})}[self.on_fail]
 
     @property
-    def filter(self) -> BloomFilter:
-        """The filter in use."""
-        if self.model is not None:
-            return stored_filter(self.model, self.hash_key)
-        return inline_filter(self.members or (), self.false_positive_rate, self.hash_key)
+    def filters(self) -> dict[str, BloomFilter]:
+        """The filter in use for each field."""
+        return {
+            field: _stored_filter(model, self.hash_key)
+            if isinstance(model, str)
+            else _inline_filter(model, self.false_positive_rate, self.hash_key)
+            for field, model in self.models
+        }
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
-        return self.filter.contains(batch.column(self.field)) if self.on_fail == "drop" else None
+        return _all_true(self._found(batch)) if self.on_fail == "drop" else None
+
+    def _found(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.bool_]]:
+        """Whether the value of each checked field is in its set."""
+        return {field: filter.contains(batch.column(field)) for field, filter in self.filters.items()}
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if self.on_fail == "drop":
             return super().apply(batch, dead)
-        found = self.filter.contains(batch.column(self.field))
+        found = self._found(batch)
         if self.on_fail == "flag":
-            return replace_column(batch, self.output, pa.array(found))
-        return batch if found.all() else null_unless(batch, self.value, found)
+            return replace_column(batch, self.output, pa.array(_all_true(found)))
+        for field, passed in ({self.value: _all_true(found)} if self.value else found).items():
+            batch = batch if passed.all() else _null_unless(batch, field, passed)
+        return batch
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = pa.RecordBatch.from_pydict(
             {
                 "sensor_id": ["a", "", None, "ü", "stranger", "a"],
+                "kind": ["x", "x", "x", "y", "x", None],
                 "value": [1.0, None, 2.0, float("nan"), 3.0, float("inf")],
             }
         )
-        known = ("a", "", "ü")
-        yield Case(cls(members=known), batch)
-        yield Case(cls(members=known, on_fail="null"), batch, "null")
-        yield Case(cls(members=known, on_fail="flag"), batch, "flag")
-        numbers = pa.RecordBatch.from_pydict({"n": pa.array([1, None, 12], pa.int64())})
-        yield Case(cls(field="n", members=("12",)), numbers, "numbers")
+        one = {"sensor_id": ("a", "", "ü")}
+        several = {**one, "kind": ("x",)}
+        yield Case(cls(models=one), batch)
+        yield Case(cls(models=one, on_fail="null"), batch, "null")
+        yield Case(cls(models=one, on_fail="flag"), batch, "flag")
+        yield Case(cls(models={"n": ("12",)}), pa.RecordBatch.from_pydict({"n": pa.array([1, None, 12])}), "numbers")
+        yield Case(cls(models=several), batch, "several")
+        yield Case(cls(models=several, on_fail="null", value=None), batch, "null field")
 
 
-def null_unless(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
+def _all_true(found: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    first, *others = found.values()
+    return functools.reduce(np.logical_and, others, first)
+
+
+def _normalized_models(given: Any) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+    """Normalise a mapping (or its normal form) to sorted pairs, so that equal models make equal tasks."""
+    models: dict[str, str | tuple[str, ...]] = {}
+    try:
+        for field, model in given.items() if isinstance(given, Mapping) else given:
+            if not isinstance(field, str) or not field:
+                raise ValueError(f"{field!r} is not a field name")
+            if field in models:
+                raise ValueError(f"{field!r} is named twice")
+            if isinstance(model, str):
+                models[field] = model
+            elif isinstance(model, Sequence) and all(isinstance(m, str) for m in model):
+                models[field] = tuple(model)
+            else:
+                raise ValueError(f"{field!r} has {model!r}")
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"check_bloom_filter: models must map fields to the path of a filter or to a list of texts: {error}"
+        ) from None
+    if not models:
+        raise ConfigError("check_bloom_filter: models is empty; name at least one field and its filter")
+    return tuple(sorted(models.items()))
+
+
+def _null_unless(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
     """Set a field to null where ``keep`` is False."""
     column = batch.column(name)
     return replace_column(batch, name, pc.if_else(pa.array(keep), column, pa.scalar(None, column.type)))
@@ -158,7 +201,7 @@ def check_hashable(task: str, field: pa.Field) -> None:
         raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
 
 
-def stored_filter(path: str, key: HashKey) -> BloomFilter:
+def _stored_filter(path: str, key: HashKey) -> BloomFilter:
     """Load the filter in a file, once per process, version of the file and key."""
     try:
         status = local_path(path).stat()
@@ -173,6 +216,6 @@ def _load(path: str, modified: int, size: int, key: HashKey) -> BloomFilter:
 
 
 @functools.lru_cache(maxsize=64)
-def inline_filter(members: tuple[str, ...], rate: float, key: HashKey) -> BloomFilter:
+def _inline_filter(members: tuple[str, ...], rate: float, key: HashKey) -> BloomFilter:
     """Build the filter of the given members, once per process and key."""
     return BloomFilter.of(members, rate, secret=key.secret)

@@ -210,7 +210,7 @@ def _cleaned(flow: Dataflow, stream: str) -> Stream:
     """Build the messages of known sensors as rows, with out-of-range values interpolated."""
     numeric = stream_schema(stream).numeric
     ranged = _parsed(flow, stream).to(t.RangeFilter(bounds=stream, on_fail="null"), id="range")
-    known = t.CheckBloomFilter(field="sensor_id", members=_sensors(stream)[::2], on_fail="null")
+    known = t.CheckBloomFilter(models={"sensor_id": _sensors(stream)[::2]}, on_fail="null")
     filled = ranged.to(known, id="bloom").to(t.Interpolation(by=KEY, fields=numeric), id="interpolate")
     join = t.AssembleMessage(schema=stream, layout="both", timeout=timedelta(minutes=1), partial="emit")
     return filled.to(join, id="join")

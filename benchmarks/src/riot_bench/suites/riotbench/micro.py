@@ -19,8 +19,9 @@ from riot_bench.suites.riotbench.figures import suite_figures
 from riot_bench.suites.riotbench.page import ResultFiles
 from riot_bench.suites.riotbench.paper import CATALOGUE, MICRO, paper_figures
 from riot_bench.suites.riotbench.task_memory import task_memory
-from riot_ops.dataflows.riotbench.micro import SOURCE, micro, micro_case, micro_source
+from riot_ops.dataflows.riotbench.micro import SOURCE, micro, micro_case, micro_code, micro_source
 from riot_ops.task import find_task, registered_tasks
+from riot_ops.tasks import PRESETS
 
 __all__ = ["EXPERIMENTS", "measures", "table", "task_latency"]
 
@@ -46,20 +47,20 @@ def measures(
     """
     require_extra("this benchmark", "bench", "psutil")
     require_extra("drawing the results", "plot", "matplotlib")
-    kinds = [find_task(code) for code in task] or registered_tasks()
+    codes = [micro_code(code) for code in task] or [kind.code for kind in registered_tasks()] + [*PRESETS]
     with (
         ResultFiles("micro", runner, quick, out) as results,
         trial.runner(runner, quick, cores=1) as run,
     ):
         results.where = run.where
-        for kind in kinds:
-            workload = Workload(micro(kind.code), {SOURCE: micro_source(kind.code)})
-            outcome = run.outcome(kind.code, kind.category, workload)
-            outcome = replace(outcome, task_us=task_latency(kind.code, run.trial_s / 4))
-            theirs = paper_figures("micro", kind.code)
+        for code in codes:
+            workload = Workload(micro(code), {SOURCE: micro_source(code)})
+            outcome = run.outcome(code, find_task(code).category, workload)
+            outcome = replace(outcome, task_us=task_latency(code, run.trial_s / 4))
+            theirs = paper_figures("micro", code)
             notes = tables.measure_notes(outcome, theirs, run.where)
             if runner == "local":
-                outcome = replace(outcome, memory_mib=task_memory(kind.code, outcome.rate, quick))
+                outcome = replace(outcome, memory_mib=task_memory(code, outcome.rate, quick))
                 notes["memory"] = f"median, of a process that runs nothing else; {run.where}"
             results.add(outcome)
             yield from outcome.measures("micro", notes, theirs.numbers)
