@@ -15,7 +15,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import Duration, check_parameters, parameters_from_json, parameters_to_json, snake_case
+from riot_ops.core.parameters import (
+    Duration,
+    as_timedelta,
+    check_parameters,
+    parameters_from_json,
+    parameters_to_json,
+    snake_case,
+)
 
 __all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "Unbounded", "frame_from"]
 
@@ -74,7 +81,7 @@ class Tumbling(Frame):
 
     def validate(self) -> None:
         self._check_positive("size")
-        self._check_offset(self.offset, "size", self.size)
+        self._check_offset(as_timedelta(self.offset), "size", as_timedelta(self.size))
 
 
 @dataclass(frozen=True)
@@ -98,9 +105,9 @@ class Hopping(Frame):
     def validate(self) -> None:
         self._check_positive("size")
         self._check_positive("every")
-        if self.size % self.every:
+        if as_timedelta(self.size) % as_timedelta(self.every):
             raise ConfigError(f"Hopping: size must be a multiple of every, got {self.size!r} and {self.every!r}")
-        self._check_offset(self.offset, "every", self.every)
+        self._check_offset(as_timedelta(self.offset), "every", as_timedelta(self.every))
 
 
 @dataclass(frozen=True)

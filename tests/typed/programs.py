@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -67,6 +68,17 @@ def tasks_and_frames() -> None:
     assert_type(ro.apply(average, {"any": "frame"}), dict[str, str])
     assert_type(ro.apply(ro.map(double), "frame", errors="drop", order="arrival"), str)
     assert_type(ro.filter(lambda row: True).replace(label="all"), t.FilterFunction)
+
+
+def short_forms_of_parameters() -> None:
+    assert_type(t.KalmanFilter(by=["device", "kind"], noise_per="1s").ttl, timedelta | str | None)
+    assert_type(t.Deduplicate(by="device", ttl=timedelta(hours=1)).by, str | Sequence[str])
+    assert_type(t.AssembleMessage(by="seq", timeout="1min"), t.AssembleMessage)
+    assert_type(w.Hopping("1min", every=timedelta(seconds=10)), w.Hopping)
+    assert_type(w.Session("30s").gap, timedelta | str)
+    t.KalmanFilter(ttl=3600)  # type: ignore[arg-type]
+    t.KalmanFilter(by=1)  # type: ignore[arg-type]
+    w.Tumbling(60)  # type: ignore[arg-type]
 
 
 def what_a_checker_refuses(readings: ro.Stream) -> None:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 
 __all__ = [
@@ -64,9 +65,9 @@ AGREEING = 3
 DAY = timedelta(days=1)
 
 
-def to_microseconds(time: timedelta) -> int:
+def to_microseconds(time: timedelta | str) -> int:
     """Convert a duration to microseconds."""
-    return time // timedelta(microseconds=1)
+    return as_timedelta(time) // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.core.parquet_file import open_parquet, parquet_writer, read_parquet
 from riot_ops.core.paths import local_path, make_folder, sync
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
@@ -214,7 +214,7 @@ class ParquetSink(FileSink):
             raise ConfigError(f"compression must be one of {', '.join(CODECS)}, got {compression!r}")
         if roll_bytes is not None and (type(roll_bytes) is not int or roll_bytes < 1):
             raise ConfigError(f"roll_bytes must be a number of bytes, 1 or more, got {roll_bytes!r}")
-        interval = duration(roll_interval) if isinstance(roll_interval, str) else roll_interval
+        interval = as_timedelta(roll_interval)
         if interval is not None and (not isinstance(interval, timedelta) or interval <= timedelta(0)):
             raise ConfigError(f"roll_interval must be a positive duration, such as '1h', got {roll_interval!r}")
         self.compression = compression

@@ -24,7 +24,7 @@ from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
-from riot_ops.core.parameters import Duration, Names, check_parameters, parameters_to_json, snake_case
+from riot_ops.core.parameters import Duration, Names, as_timedelta, check_parameters, parameters_to_json, snake_case
 from riot_ops.core.schema_cache import cache_last_schema, uncached_attributes
 from riot_ops.core.state_field import StateField
 
@@ -306,7 +306,7 @@ class KeyedOperator(Operator):
         super().__post_init__()
         if len(set(self.by)) < len(self.by):
             raise ConfigError(f"by must not name a field twice, got {self.by!r}")
-        if self.ttl is not None and self.ttl <= timedelta(0):
+        if self.ttl is not None and as_timedelta(self.ttl) <= timedelta(0):
             raise ConfigError(f"ttl must be longer than 0, got {self.ttl!r}")
         self._check_state_size()
 
@@ -419,7 +419,7 @@ class KeyedOperator(Operator):
     @property
     def key_retention(self) -> timedelta | None:
         """For how long, in stream time, a key without a record stays; None: for ever."""
-        return self.ttl
+        return as_timedelta(self.ttl)
 
     def tick(self, keys: pa.RecordBatch, state: State, time: int, periods: int) -> TimerOutput | None:
         """Emit rows because stream time, less the clock's allowed lateness, has passed multiples of its period.
@@ -478,5 +478,5 @@ def operator_clocks(task: Operator) -> list[Clock]:
     if not isinstance(task, KeyedOperator):
         return []
     own = task.clock()
-    aging = [] if task.ttl is None else [Clock(max(task.ttl // 16, timedelta.resolution))]
+    aging = [] if task.ttl is None else [Clock(max(as_timedelta(task.ttl) // 16, timedelta.resolution))]
     return [*aging, *([] if own is None else [own])]

@@ -12,11 +12,11 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin, overload
 
 import msgspec
 import numpy as np
@@ -38,6 +38,8 @@ __all__ = [
     "NonNegative",
     "Positive",
     "Probability",
+    "as_names",
+    "as_timedelta",
     "check_arguments",
     "check_parameters",
     "describe_mismatch",
@@ -48,9 +50,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    # a field has one type for type checkers, which would refuse the short forms
-    Duration: TypeAlias = Any
-    Names: TypeAlias = Any
+    # a field has one type for type checkers, with the short forms; the checks convert these
+    Duration: TypeAlias = timedelta | str
+    Names: TypeAlias = str | Sequence[str]
 else:
     Duration = timedelta
     Names = tuple[str, ...]
@@ -113,6 +115,28 @@ def duration(text: str) -> timedelta:
     if total > _MAX_US:
         raise ConfigError(_TOO_LONG.format(text))
     return timedelta(microseconds=int(total))
+
+
+@overload
+def as_timedelta(value: timedelta | str) -> timedelta: ...
+@overload
+def as_timedelta(value: timedelta | str | None) -> timedelta | None: ...
+def as_timedelta(value: timedelta | str | None) -> timedelta | None:
+    """Return a duration as a timedelta; None stays None.
+
+    >>> as_timedelta("1min") == as_timedelta(timedelta(minutes=1))
+    True
+    """
+    return duration(value) if isinstance(value, str) else value
+
+
+def as_names(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return names as a tuple; a text is one name.
+
+    >>> as_names("device"), as_names(["device", "kind"])
+    (('device',), ('device', 'kind'))
+    """
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 #: Two durations, which one stands for as well.

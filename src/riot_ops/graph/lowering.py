@@ -37,6 +37,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, operator_clocks
 from riot_ops.core.order import next_ordinal
+from riot_ops.core.parameters import as_names
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.merges import Merges
 from riot_ops.graph.nodes import Distribution, Edge, Node, edge_ordinals
@@ -188,7 +189,7 @@ def lower(flow: Graph, ranks: Mapping[str, int] | None = None) -> list[Step]:
         spread = edges[0].distribution
         plain = node.task.stateless_equivalent() if isinstance(node.task, KeyedOperator) else None
         known = node.task if plain is None else plain
-        key = known.by if isinstance(known, KeyedOperator) else ()
+        key = as_names(known.by) if isinstance(known, KeyedOperator) else ()
         partition: tuple[str, ...] | None = key if isinstance(known, KeyedOperator) else None
         inputs = tuple(renumbered(e.source, merges.sources[e.source], own) for e in edges)
         routed = any(_needs_route(e.distribution, key, known) for e in edges)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.core.source import Offset, Source, Split, WrappedSource, heartbeat
 
 __all__ = ["HeartbeatSource"]
@@ -58,7 +58,7 @@ class HeartbeatSource(WrappedSource):
 
     def __init__(self, source: Source, idle: timedelta | str, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(source)
-        length = duration(idle) if isinstance(idle, str) else idle
+        length = as_timedelta(idle)
         if not isinstance(length, timedelta) or length <= timedelta(0):
             raise ConfigError(f"HeartbeatSource: idle must be a duration longer than 0, got {idle!r}")
         self.idle = length

@@ -15,6 +15,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.parameters import as_names
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.nodes import Edge, Node
 from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
@@ -98,7 +99,7 @@ def _warm_up_after(node: Node, edges: list[Edge], upstream: list[_WarmUp]) -> _W
         raise _undetermined(node.id, f"{task.name()} may change {lost}, which windows upstream are based on")
     if lookback is None or lookback == Lookback():
         return before
-    by = task.by if isinstance(task, KeyedOperator) else ()
+    by = as_names(task.by) if isinstance(task, KeyedOperator) else ()
     if lookback.records:
         spread = {edge.distribution.kind for edge in edges} - {"forward", "one"}
         if spread:

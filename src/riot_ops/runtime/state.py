@@ -31,6 +31,7 @@ from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.output_checks import check_batch
+from riot_ops.core.parameters import as_names, as_timedelta
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.derived import DerivedRecords
@@ -80,7 +81,7 @@ class KeyedState:
             ahead = None if own is None or own.max_ahead is None else to_microseconds(own.max_ahead)
             first = own is not None and own.from_first
             grain = common_resolution(found)
-            aging = aging_cell(grain, [task.ttl]) if own is None and task.ttl is not None else 0
+            aging = aging_cell(grain, [as_timedelta(task.ttl)]) if own is None and task.ttl is not None else 0
             clock = StepClock((), grain, 0, ahead, first, whole_periods_us(found), self._lateness, aging)
         self._clock = clock
         #: The declared schema of the output. A session sets it for each batch, as its fields have the types of their
@@ -88,7 +89,7 @@ class KeyedState:
         self.schema = schema
         self._inferred = schema is None
         self._order = order
-        self.key_fields = task.by if key_fields is None else key_fields
+        self.key_fields = as_names(task.by) if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._names: list[str] = []  # fields of the output before the state was restored
         self._last: Any = None  # the schema of the last output, or the output itself if it is lazy

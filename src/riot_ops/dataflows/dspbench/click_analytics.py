@@ -7,7 +7,7 @@ from typing import Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import check_arguments, duration
+from riot_ops.core.parameters import check_arguments
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.log_processing import count_by_place
@@ -95,7 +95,7 @@ def click_analytics(
     clicks = flow.source("clicks").shuffle().to(parser, id="parse")
     visit = clicks >> t.Project(fields=VISIT)
     if capacity is None:
-        seen = t.Deduplicate(by=VISIT, ttl=duration(ttl) if isinstance(ttl, str) else ttl, flag="unique")
+        seen = t.Deduplicate(by=VISIT, ttl=ttl, flag="unique")
     else:
         seen = t.Deduplicate(fields=VISIT, capacity=capacity, flag="unique", secret=secret)
     flags = visit.partition_by(*VISIT).to(seen, id="repeat") >> t.Project(fields=("unique",))

@@ -6,7 +6,7 @@ import sys
 from datetime import timedelta
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import Count, check_arguments, duration
+from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["smart_grid"]
@@ -70,7 +70,7 @@ def smart_grid(
     [(0, '22:02', 11.0), (1, '22:02', 51.0)]
     """
     check_arguments(smart_grid, locals())
-    size, length, every = (duration(d) if isinstance(d, str) else d for d in (window, slice_length, frequency))
+    size, length, every = map(as_timedelta, (window, slice_length, frequency))
     flow = Dataflow("smart_grid")
     numbers = {name: (6 - i, "int64") for i, name in enumerate(PLUG)}
     fields = {

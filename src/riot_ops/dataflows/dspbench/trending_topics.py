@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count, check_arguments, duration
+from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["TWEET", "WRAPPER", "as_timedelta", "trending_topics"]
@@ -94,8 +94,3 @@ def trending_topics(
     rank = t.TopK(item="topic", k=k, every=period, partial=partial)
     parts = counts.partition_by("topic", parallelism=rankers).to(rank, id="parts")
     return flow.sink("rankings_sink", parts.to_single().to(rank, id="rankings"))
-
-
-def as_timedelta(value: str | timedelta) -> timedelta:
-    """Convert a duration that may be text."""
-    return duration(value) if isinstance(value, str) else value

@@ -109,7 +109,6 @@ def voip_stream(
     check_arguments(voip_stream, locals())
     if secret is not None and exact:
         raise ConfigError("secret needs exact=False; exact state has no hashes")
-    wait: Any = timeout  # tasks read durations from text
 
     def rate(beta: float, key: str = "caller", **parameters: Any) -> t.DecayingRate:
         if exact:
@@ -124,7 +123,7 @@ def voip_stream(
 
     def joined(name: str, *pieces: str) -> Stream:
         streams = merge(*(flow.stream(f"{piece}_of_call") for piece in pieces)).partition_by(*KEY)
-        return streams.to(t.AssembleMessage(schema=None, fields=pieces, by=("seq", *KEY), timeout=wait), id=name)
+        return streams.to(t.AssembleMessage(schema=None, fields=pieces, by=("seq", *KEY), timeout=timeout), id=name)
 
     def score(name: str, ends: tuple[float, float], parts: tuple[str, ...], **parameters: Any) -> None:
         """Score the ratio of the first part to the others."""

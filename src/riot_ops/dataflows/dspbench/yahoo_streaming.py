@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import check_arguments, duration
+from riot_ops.core.parameters import as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
 from riot_ops.streams.dspbench.adverts import campaigns
 
@@ -65,7 +65,3 @@ def yahoo_streaming(
     counted = t.Window(by=("campaign_id",), frame=as_timedelta(window), allowed_lateness=as_timedelta(allowed_lateness))
     viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
     return flow.sink("campaigns_sink", viewed.partition_by("campaign_id").to(counted, id="campaigns"))
-
-
-def as_timedelta(value: str | timedelta) -> timedelta:
-    return duration(value) if isinstance(value, str) else value

@@ -6,14 +6,10 @@ from datetime import timedelta
 from typing import Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import Count, check_arguments, duration
+from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["COLUMNS", "PAIRS", "equipment_monitoring"]
-
-
-def as_timedelta(value: timedelta | str) -> timedelta:
-    return duration(value) if isinstance(value, str) else value
 
 
 def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:

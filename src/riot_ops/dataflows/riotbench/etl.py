@@ -103,9 +103,8 @@ def etl(
     window = WINDOW.get(schema, 5) if window is None else window
     if window:
         obs = obs.partition_by(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
-    wait: Any = timeout  # tasks read durations from text
     message = obs.partition_by("seq").to(
-        t.AssembleMessage(schema=schema, layout="both", timeout=wait, partial=partial),
+        t.AssembleMessage(schema=schema, layout="both", timeout=timeout, partial=partial),
         id="join",
     )
     whole = stream

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, value_text
+from riot_ops.core.parameters import Names
 from riot_ops.task import Case, KeyedTask, State, StateField, register
 from riot_ops.tasks.functions.function_task import FunctionTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row, collect_results
@@ -130,7 +131,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
 def keyed(
     fn: Callable[[Any, Row], tuple[Any, Any]],
     initial: Any = None,
-    by: str | Iterable[str] = (),
+    by: Names = (),
     schema: Any = None,
     name: str | None = None,
     *,
@@ -143,8 +144,7 @@ def keyed(
     >>> [count.push({"value": 1})[0]["n"] for _ in range(3)]
     [1, 2, 3]
     """
-    names = (by,) if isinstance(by, str) else tuple(by)
-    return KeyedFunction(function=fn, initial=initial, by=names, schema=schema, label=name, revision=version, **options)
+    return KeyedFunction(function=fn, initial=initial, by=by, schema=schema, label=name, revision=version, **options)
 
 
 def _running_total(state: Any, row: Row) -> tuple[Any, Row]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import Names
+from riot_ops.core.parameters import Duration, Names, as_timedelta
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.assembly import (
@@ -142,7 +142,7 @@ class AssembleMessage(KeyedTask):
     schema: str | StreamSchema | None = "city"
     fields: tuple[str, ...] | None = None
     layout: Literal["wide", "csv", "both"] = "wide"
-    timeout: timedelta | None = None
+    timeout: Duration | None = None
     partial: Literal["drop", "emit"] = "drop"
     by: Names = ("seq",)
     value: str = "value"
@@ -154,7 +154,7 @@ class AssembleMessage(KeyedTask):
             raise ConfigError(f"assemble_message does not use ttl, got {self.ttl!r}; set timeout instead")
         if not self.by:
             raise ConfigError("by must name the fields that identify a message, got ()")
-        if self.timeout is not None and self.timeout <= timedelta(0):
+        if self.timeout is not None and as_timedelta(self.timeout) <= timedelta(0):
             raise ConfigError(f"timeout must be longer than 0, got {self.timeout!r}")
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
             raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
@@ -273,7 +273,7 @@ class AssembleMessage(KeyedTask):
             pool = pool.drop_columns([ARRIVED])
         timeout = -1
         if self.timeout is not None:
-            timeout = int(self.timeout / timedelta(microseconds=1))
+            timeout = int(as_timedelta(self.timeout) / timedelta(microseconds=1))
             event_times, present = microseconds(pool.column("event_time"))
             times = np.where(present, event_times, NEVER)
             arrived = arrived.copy()

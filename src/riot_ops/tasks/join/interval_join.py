@@ -16,7 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import is_ordinal, ordinals
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Count, Duration, as_names, as_timedelta
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
 from riot_ops.kernels.arrays.rows import take
@@ -133,8 +133,8 @@ class IntervalJoin(KeyedTask):
     how: Literal["inner", "left", "full"] = "inner"
     right_by: tuple[str, ...] | None = None
     suffix: str = "_right"
-    allowed_lateness: timedelta = ZERO
-    max_ahead: timedelta | None = None
+    allowed_lateness: Duration = ZERO
+    max_ahead: Duration | None = None
     max_held: Count = 1_000_000
     left: tuple[str, ...] = ()
 
@@ -147,9 +147,9 @@ class IntervalJoin(KeyedTask):
             raise ConfigError(f"right_by must name as many fields as by, {len(self.by)}, got {self.right_by!r}")
         if not self.suffix:
             raise ConfigError("suffix must not be empty")
-        if self.allowed_lateness < ZERO:
+        if as_timedelta(self.allowed_lateness) < ZERO:
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
-        if self.max_ahead is not None and self.max_ahead <= ZERO:
+        if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
         if self.ttl is not None:
             raise ConfigError(f"interval_join does not use ttl, got {self.ttl!r}; within bounds its state")
@@ -174,22 +174,27 @@ class IntervalJoin(KeyedTask):
         keys = zip(self.right_by or self.by, self.by, strict=True)
         changed = [(a, b) for a, b in [*keys, *renamed.items()] if a != b]
         sides = [
-            JoinSide(side="left", by=self.by, other=added),
-            JoinSide(side="right", by=self.by, rename=tuple(changed), other=ours),
+            JoinSide(side="left", by=as_names(self.by), other=added),
+            JoinSide(side="right", by=as_names(self.by), rename=tuple(changed), other=ours),
         ]
         return self.replace(left=tuple(ours)), sides
 
     # -- time --------------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        return Clock(MICROSECOND, self.allowed_lateness, self.max_ahead)
+        return Clock(MICROSECOND, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
 
     def with_lateness(self, lateness: timedelta) -> Self:
-        return self.replace(allowed_lateness=self.allowed_lateness + lateness)
+        return self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness)
 
     @property
     def key_retention(self) -> timedelta:
-        return max(self.within) + self.allowed_lateness + (self.max_ahead or ZERO) + MICROSECOND
+        return (
+            max(self.within)
+            + as_timedelta(self.allowed_lateness)
+            + (as_timedelta(self.max_ahead) or ZERO)
+            + MICROSECOND
+        )
 
     # -- schema ------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Positive
+from riot_ops.core.parameters import Duration, Positive, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.exact import exact_numbers
@@ -122,11 +122,11 @@ class CounterIncrease(ValueTask):
     category: ClassVar[str] = "Statistical"
 
     modulus: Positive | None = None
-    per: timedelta | None = None
+    per: Duration | None = None
 
     def validate(self) -> None:
         super().validate()
-        if self.per is not None and self.per <= timedelta(0):
+        if self.per is not None and as_timedelta(self.per) <= timedelta(0):
             raise ConfigError(f"per must be longer than 0, got {self.per!r}")
 
     def requires(self) -> Mapping[str, Requirement]:

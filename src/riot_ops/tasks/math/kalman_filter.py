@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import NonNegative, Positive
+from riot_ops.core.parameters import Duration, NonNegative, Positive, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column, valid_mask
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -139,11 +139,11 @@ class KalmanFilter(ValueTask):
     initial_variance: Positive = 30.0
     initial: Literal["zero", "first"] = "zero"
     missing: Literal["predict", "skip"] = "predict"
-    noise_per: timedelta | None = None
+    noise_per: Duration | None = None
 
     def validate(self) -> None:
         super().validate()
-        if self.noise_per is not None and self.noise_per <= timedelta(0):
+        if self.noise_per is not None and as_timedelta(self.noise_per) <= timedelta(0):
             raise ConfigError(f"noise_per must be longer than 0, got {self.noise_per!r}")
 
     def requires(self) -> Mapping[str, Requirement]:

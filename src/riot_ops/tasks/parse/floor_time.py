@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import EARLIEST, TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
@@ -63,12 +64,12 @@ class FloorTime(StatelessTask):
     code: ClassVar[str] = "FLO"
     category: ClassVar[str] = "Parse"
 
-    every: timedelta
+    every: Duration
     output: str
     time: str = "event_time"
 
     def validate(self) -> None:
-        if self.every <= timedelta(0):
+        if as_timedelta(self.every) <= timedelta(0):
             raise ConfigError(f"every must be longer than 0, got {self.every!r}")
 
     def requires(self) -> Mapping[str, Requirement]:

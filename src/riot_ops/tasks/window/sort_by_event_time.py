@@ -16,6 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import carried_fields, ordinals, with_timer_ordinals
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, int_column
 from riot_ops.kernels.arrays.index import distinct_slots
@@ -96,24 +97,32 @@ class SortByEventTime(KeyedTask):
     selectivity: ClassVar[str] = "N:M"
     version: ClassVar[int] = 2
 
-    allowed_lateness: timedelta
+    allowed_lateness: Duration
     time: Literal["stream", "key"] = "stream"
     order: str | None = None
-    max_ahead: timedelta | None = None
+    max_ahead: Duration | None = None
 
     def validate(self) -> None:
-        if self.allowed_lateness < ZERO:
+        if as_timedelta(self.allowed_lateness) < ZERO:
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
-        if self.max_ahead is not None and self.max_ahead <= ZERO:
+        if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
         if self.ttl is not None and self.time == "stream":
             raise ConfigError(f"sort_by_event_time supports ttl only with time='key', got {self.ttl!r}")
 
     def clock(self) -> Clock | None:
-        return None if self.time == "key" else Clock(MICROSECOND, self.allowed_lateness, self.max_ahead)
+        return (
+            None
+            if self.time == "key"
+            else Clock(MICROSECOND, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
+        )
 
     def with_lateness(self, lateness: timedelta) -> Self:
-        return self if self.time == "key" else self.replace(allowed_lateness=self.allowed_lateness + lateness)
+        return (
+            self
+            if self.time == "key"
+            else self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness)
+        )
 
     def expands(self) -> bool:
         return self.time == "key"
@@ -121,8 +130,8 @@ class SortByEventTime(KeyedTask):
     @property
     def key_retention(self) -> timedelta | None:
         if self.time == "key":
-            return self.ttl
-        return self.allowed_lateness + (self.max_ahead or ZERO) + MICROSECOND
+            return super().key_retention
+        return as_timedelta(self.allowed_lateness) + (as_timedelta(self.max_ahead) or ZERO) + MICROSECOND
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {} if self.order is None else {self.order: "exact number"}

@@ -17,6 +17,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field
@@ -164,8 +165,8 @@ class Window(SketchTask, KeyedTask):
     version: ClassVar[int] = 5
 
     frame: Any = None
-    allowed_lateness: timedelta = ZERO
-    max_ahead: timedelta | None = None
+    allowed_lateness: Duration = ZERO
+    max_ahead: Duration | None = None
     aggregates: Any = field(default_factory=lambda: {"count": "count"})
     emit: Literal["final", "each", "update"] | None = None
 
@@ -175,9 +176,9 @@ class Window(SketchTask, KeyedTask):
         object.__setattr__(self, "emit", self.emit or ("each" if running else "final"))
         if self.emit not in (("each", "update") if running else ("final", "each")):
             raise ConfigError(f"emit = {self.emit!r} is not for frame = {self.frame!r}")
-        if self.max_ahead is not None and self.max_ahead <= ZERO:
+        if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
-        if self.allowed_lateness < ZERO:
+        if as_timedelta(self.allowed_lateness) < ZERO:
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
         self._check_aggregates()
         timed = isinstance(self.assigner, TimeAssigner)
@@ -234,11 +235,11 @@ class Window(SketchTask, KeyedTask):
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Session):
-            return SessionWindows(stats, each, self.frame, self.allowed_lateness)
+            return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
-            return CalendarWindows(stats, each, self.frame, self.allowed_lateness)
+            return CalendarWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         assert isinstance(self.frame, (Tumbling, Hopping))
-        return TimeWindows(stats, each, self.frame, self.allowed_lateness)
+        return TimeWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
 
     def __hash__(self) -> int:
         return hash((self.frame, self.by, repr(self.aggregates)))
@@ -251,17 +252,21 @@ class Window(SketchTask, KeyedTask):
     def clock(self) -> Clock | None:
         if not isinstance(self.assigner, TimeAssigner):
             return None
-        return Clock(timedelta(microseconds=self.assigner.period), self.allowed_lateness, self.max_ahead)
+        return Clock(
+            timedelta(microseconds=self.assigner.period),
+            as_timedelta(self.allowed_lateness),
+            as_timedelta(self.max_ahead),
+        )
 
     def with_lateness(self, lateness: timedelta) -> Self:
         timed = isinstance(self.assigner, TimeAssigner)
-        return self.replace(allowed_lateness=self.allowed_lateness + lateness) if timed else self
+        return self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness) if timed else self
 
     @property
     def key_retention(self) -> timedelta | None:
         if not isinstance(self.assigner, TimeAssigner):
-            return self.ttl
-        return timedelta(microseconds=self.assigner.retention) + self.allowed_lateness
+            return super().key_retention
+        return timedelta(microseconds=self.assigner.retention) + as_timedelta(self.allowed_lateness)
 
     def requires(self) -> Mapping[str, Requirement]:
         timed = isinstance(self.assigner, TimeAssigner)

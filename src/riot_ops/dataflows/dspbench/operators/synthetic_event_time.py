@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Count, Duration, as_timedelta
 from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.timestamps import from_microseconds
@@ -66,12 +66,12 @@ class SyntheticEventTime(StatelessTask):
     code: ClassVar[str] = "NUT"
     category: ClassVar[str] = "Parse"
 
-    every: timedelta
+    every: Duration
     messages: Count = 1
     sources: Count = 1
 
     def validate(self) -> None:
-        if self.every < timedelta(0):
+        if as_timedelta(self.every) < timedelta(0):
             raise ConfigError(f"every must not be negative, got {self.every!r}")
         if to_microseconds(self.every) * self.messages >= 1 << 62:
             raise ConfigError(
