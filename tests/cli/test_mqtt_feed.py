@@ -47,7 +47,7 @@ def city():
 def publish_until(done, url, **options):
     """Publish each message again and again until a run has subscribed."""
     rows = city()
-    session = t.PublishMQTT(url=url, topic="city/x", timeout_s=20, **options).session()
+    session = t.PublishMQTT(url=url, topic="city/x", timeout="20s", **options).session()
     while not done.is_set():
         session.push_many(rows)
         time.sleep(0.2)

@@ -30,7 +30,7 @@ from tests.reuse.serving import LINES, SCHEMA, Serving, until
     [
         {"url": "mqtt://Broker:1883", "topics": ["a/#", "b"]},
         {"topics": ["b", "a/#", "b"], "url": "mqtt://broker/"},
-        {"url": "mqtt://broker", "topics": ["a/#", "b"], "qos": 1, "session_s": 604_800, "username": None},
+        {"url": "mqtt://broker", "topics": ["a/#", "b"], "qos": 1, "session_expiry": "7d", "username": None},
     ],
     ids=["in full", "in another order", "with defaults"],
 )
@@ -119,7 +119,7 @@ def test_queries_on_spark_over_one_subscription_are_merged(spark, mosquitto, tmp
     manager.defragment()
     assert manager.stats()["queries"] == 1
     publish(*range(30, 60))
-    assert manager.backend.wait(90)
+    assert manager.backend.wait("90s")
     assert manager.stats()["failed"] == {} and manager.stats()["restarts"] == {}
     for name, stream in (("ada", "in"), ("bob", "in2")):
         got = sinks[name].table(stream)["payload"].to_pylist()

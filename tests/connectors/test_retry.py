@@ -125,16 +125,18 @@ def test_one_client_per_process_and_arguments(monkeypatch):
     monkeypatch.setenv("SHARED_TEST", "one")
     secret = Secret.env("SHARED_TEST")
     before = Client.opened
-    first = shared_client(Client, "a", secret, retry_s=1)
-    assert shared_client(Client, "a", secret, retry_s=1) is first
-    assert shared_client(Client, "a", secret, retry_s=2) is not first
+    first = shared_client(Client, "a", secret, retry="1s")
+    assert shared_client(Client, "a", secret, retry="1s") is first
+    assert shared_client(Client, "a", secret, retry="2s") is not first
     monkeypatch.setenv("SHARED_TEST", "two")
-    assert shared_client(Client, "a", secret, retry_s=1) is not first
+    assert shared_client(Client, "a", secret, retry="1s") is not first
     assert Client.opened == before + 3
     if (child := os.fork()) == 0:
-        os._exit(0 if shared_client(Client, "a", secret, retry_s=1) is not first and Client.opened == before + 4 else 1)
+        os._exit(
+            0 if shared_client(Client, "a", secret, retry="1s") is not first and Client.opened == before + 4 else 1
+        )
     assert os.waitpid(child, 0)[1] == 0
     close_shared_clients()
     assert first.closed == 1
-    assert shared_client(Client, "a", secret, retry_s=1) is not first
+    assert shared_client(Client, "a", secret, retry="1s") is not first
     close_shared_clients()

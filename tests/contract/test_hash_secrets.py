@@ -348,7 +348,7 @@ def test_spark_query_continues_with_the_same_secret_only(spark, tmp_path):
     def start(word):
         places = {"checkpoint": tmp_path / "state", "out": tmp_path / "out"}
         query = sketches(word).start(spark, table, **places)
-        query.wait(timeout_s=240)
+        query.wait(timeout="4min")
         return query
 
     local, done = sketches(WORD).run(table), start(WORD)

@@ -103,7 +103,7 @@ def both(spark) -> tuple[Any, Any]:
     local, on_spark = ro.MemorySink(), ro.MemorySink()
     flow.run(table, sinks=local, batch_size=97)
     query = flow.start(spark, table, sinks=on_spark, max_records=-(-len(table) // 2))
-    query.wait(timeout_s=180)
+    query.wait(timeout="3min")
     assert not query.active, "the query did not end"
     return _found(on_spark), _found(local)
 

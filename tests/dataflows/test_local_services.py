@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,8 +56,7 @@ def test_stats_publishes_if_a_broker_is_given(around, tmp_path):
     assert not [n for n in around.stats(["a"]).nodes if n.startswith("publish_")]
     given = LocalServices("taxi", tmp_path, broker="mqtt://b").stats(["a"]).nodes
     assert (given["publish_avg"].task.url, given["publish_avg"].task.topic) == ("mqtt://b", "stats/taxi")
-    assert given["bloom"].task.field == "sensor_id"
-    assert given["bloom"].task.model == str(tmp_path / "known_sensors.bloom")
+    assert dict(given["bloom"].task.models) == {"sensor_id": str(tmp_path / "known_sensors.bloom")}
 
 
 @pytest.mark.parametrize(("sensors", "size"), [(1, 200), (3, 600), (900, 180_000), (1001, 200_000)])
@@ -132,10 +132,11 @@ def test_spans_divide_the_readings():
 
 
 def test_model_updates(around):
-    news, other = around.model_updates(), around.model_updates(patience_s=1.5)
+    news, other = around.model_updates(), around.model_updates(patience="1.5s")
     assert (news.url, news.topics) == (around.broker_url, ("models/taxi/#",))
-    assert (news.idle_s, other.idle_s, news.session_s) == (3.0, 1.5, 600)
+    assert (news.idle, other.idle) == (timedelta(seconds=3), timedelta(seconds=1.5))
+    assert news.session_expiry == timedelta(minutes=10)
     assert news.client_id != other.client_id, "each run receives every message"
     assert news.client_id.startswith("riot_ops-pred-") and len(news.client_id) == len("riot_ops-pred-") + 12
     assert news.spool == str(around.out / "spool" / news.client_id)
-    assert local_services.PATIENCE_S == 3.0
+    assert timedelta(seconds=3) == local_services.PATIENCE

@@ -39,7 +39,7 @@ def check(spark, local, other, inputs, others=None, max_records=BATCH):
     """Run the dataflows in process, and all of the other side as one on Spark; compare every column."""
     sources = {f"{stream}.{name}": one for stream, given in (others or inputs).items() for name, one in given.items()}
     query = together(other).start(spark, sources, max_records=max_records)
-    query.wait(timeout_s=300)
+    query.wait(timeout="5min")
     assert not query.active
     assert query.summary.batches >= 2
     errors = []

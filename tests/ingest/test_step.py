@@ -417,7 +417,7 @@ def test_both_runners_reject_the_same_records(spark, tmp_path):
         dataflow = flow(schema, t.KalmanFilter(by=("k",), value="v"))
         local = dataflow.run(source, batch_size=16)
         query = dataflow.start(spark, source, max_records=40, partitions=2)
-        query.wait(timeout_s=120)
+        query.wait(timeout="2min")
         assert query["step0"].sort_by("seq").to_pylist() == local["step0"].sort_by("seq").to_pylist()
         assert query["errors"].sort_by("seq").to_pylist() == local["errors"].sort_by("seq").to_pylist()
         assert local.errors.num_rows == (4 if source is records else 3)
@@ -425,7 +425,7 @@ def test_both_runners_reject_the_same_records(spark, tmp_path):
     frame.write.parquet(str(tmp_path / "frame"))
     streamed = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "frame"))
     query = flow(schema).start(spark, streamed, trigger="available now")
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert [(r["event_time"], r["v"]) for r in query["rows"].to_pylist()] == [(NOON, 1.0)]
     assert query["errors"]["message"].to_pylist() == [f"event_time = 'soon' (str) {NOT} timestamp[us, tz=UTC]"]
     with pytest.raises(ConfigError, match="iterator, which can be read once, but Spark reads records again"):

@@ -185,7 +185,7 @@ def test_restart_of_killed_query(spark, tmp_path, rows, kills):
     # the dozen lines of Spark's helper that inspects stages with state are filtered
     log = (tmp_path / "log.txt").read_text(errors="replace")
     assert "log4j" in log and "TransformWithStateInPandas" not in log
-    job.query(spark, tmp_path, rows, rows).wait(timeout_s=240)
+    job.query(spark, tmp_path, rows, rows).wait(timeout="4min")
     assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(job.table(rows))))
     assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"
 
@@ -202,13 +202,13 @@ def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
 
     query = start()
     with pytest.raises(RiotError, match="ABORT"):
-        query.wait(timeout_s=120)
+        query.wait(timeout="2min")
     query = start()
     while query.active and not query.poll().batches:
         time.sleep(0.05)
     query.stop()
     query = start()
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(_script(None, None, None))))
 
     # a checkpoint of other parameters, steps or layouts is refused before anything runs

@@ -176,7 +176,7 @@ def test_restart_on_spark_keeps_failed_sink_failed(tmp_path, monkeypatch, alone,
     manager.close()
     manager = begun()
     assert manager.stats()["failed"]["a"].startswith("OSError: disk full") and manager.stats()["dropped"]
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     until(lambda: ends["b"].values("in") == VALUES)
     until(lambda: manager.stats()["dropped"] == {"a": {"in": 40}})
     assert ends["a"]["bad"].values("in") == VALUES[:20]
@@ -214,7 +214,7 @@ def test_removed_table_fails_only_its_users(tmp_path, kind, again, caplog):
         return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source, ends[name]))
 
     def run(manager):
-        manager.backend.run() if kind == "local" else manager.backend.wait(20)
+        manager.backend.run() if kind == "local" else manager.backend.wait("20s")
 
     manager = begun()
     manager.submit(looked_up("lost", table), source, ends["lost"])
@@ -308,7 +308,7 @@ def test_sinks_of_a_name_removed_twice_both_get_their_records():
 @pytest.mark.integration
 def test_unreachable_broker_does_not_delay_other_dataflows(tmp_path):
     broker = Mosquitto()  # not started yet
-    source = MQTTSource(url=broker.url, topics=("a",), client_id="me", spool=str(tmp_path / "spool"), timeout_s=2.0)
+    source = MQTTSource(url=broker.url, topics=("a",), client_id="me", spool=str(tmp_path / "spool"), timeout="2s")
     got, other = ro.MemorySink(), ro.MemorySink()
     made = ro.Dataflow("a")
     made.sink("out", made.source("in", schema=source.schema))

@@ -134,7 +134,7 @@ class Life:
         if self.kind == "local":
             self.backend.run()
         else:
-            assert self.backend.wait(90)
+            assert self.backend.wait("90s")
 
     def values(self, name, stream="t0"):
         return sorted(row["value"] for row in rows(Got(self.sinks[name]), stream))
@@ -247,7 +247,7 @@ def test_exclusive_source_of_a_failed_query_is_not_shared(tmp_path, join):
         life.submit(flow("bob"))
     life.manager.remove("ada")
     life.submit(flow("bob"))
-    assert life.backend.wait(30) and life.values("bob") == [float(i) for i in range(HALF, N)]
+    assert life.backend.wait("30s") and life.values("bob") == [float(i) for i in range(HALF, N)]
     life.manager.close()
 
 

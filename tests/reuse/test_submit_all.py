@@ -124,7 +124,7 @@ def test_queries_give_each_dataflow_the_same_records_as_alone(seed, tmp_path):
     manager.submit_all(requests[2:])
     assert manager.stats()["queries"] == manager.stats()["fragments"] <= 2 * len(flows)
     (tmp_path / "gate").touch()
-    assert manager.backend.wait(60)
+    assert manager.backend.wait("1min")
     for name, flow in flows.items():
         alone = flow.run({n.id: logs[n.id] for n in flow.nodes_of_kind("source")})
         assert_same(everything(Got(sinks[name]), flow, known(flow)), everything(alone, flow, known(flow)), flow)
@@ -164,7 +164,7 @@ def test_connected_dataflows_become_one_query(back_end, tmp_path):
     if isinstance(back_end, NullBackend):
         return
     (tmp_path / "gate").touch()
-    back_end.run() if isinstance(back_end, LocalBackend) else back_end.wait(20)
+    back_end.run() if isinstance(back_end, LocalBackend) else back_end.wait("20s")
     for i, sink in enumerate(sinks[:18]):
         assert values(sink) == [float(v) for v in range(i, 100)]
     assert values(sinks[19]) == [0.5]
@@ -180,7 +180,7 @@ def test_readers_of_one_query_become_one_query(tmp_path, join, queries):
     manager.submit_all(Request(above(f"d{i}", 10 * i + 1), source, sinks[i]) for i in range(5))
     assert manager.stats()["fragments"] == queries
     (tmp_path / "gate").touch()
-    assert backend.wait(20)
+    assert backend.wait("20s")
     assert [len(values(sink)) for sink in sinks] == [99, 89, 79, 69, 59]
     manager.close()
 
@@ -216,7 +216,7 @@ def test_one_failing_sink_refuses_all(back_end, tmp_path):
     source = ro.MemorySource(ROWS)
     manager.submit(above("there", 0), source, ro.MemorySink())
     if isinstance(back_end, FakeSpark):
-        back_end.wait(10)
+        back_end.wait("10s")
     (tmp_path / "taken" / "kept").mkdir(parents=True)
     (tmp_path / "taken" / "kept" / "part-000000-00000.parquet").touch()
     before, running = manager.state(), back_end.running_steps()
@@ -234,7 +234,7 @@ def test_one_failing_sink_refuses_all(back_end, tmp_path):
         assert len(list((tmp_path / "back" / "dataflows").iterdir())) == 1
     good = ro.ParquetSink(tmp_path / "good")
     manager.submit(above("good", 50), source, good)
-    back_end.run() if isinstance(back_end, LocalBackend) else back_end.wait(10)
+    back_end.run() if isinstance(back_end, LocalBackend) else back_end.wait("10s")
     manager.remove("good")
 
 

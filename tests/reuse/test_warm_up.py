@@ -260,7 +260,7 @@ def test_flags_on_spark_equal_those_in_process(tasks, join, tmp_path):
             manager.remove("ada")
         else:
             manager.defragment()
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     got = sinks["bob"].table(f"t{len(tasks) - 1}.warm").to_pylist()
     manager.close()
     assert sorted(map(str, got)) == sorted(map(str, late(tasks, values, first)[1]))

@@ -435,7 +435,7 @@ def test_sources_and_frames_on_spark_have_declared_fields(spark):
     made.stream("smooth").to(ro.CallbackSink(lambda stream, batch: lock and rows.append((stream, batch))))
     rows = []
     query = made.start(spark, WIDE)
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert sum(batch.num_rows for stream, batch in rows) == 3 and {stream for stream, _ in rows} == {"smooth"}
     for stream in ("readings", "smooth"):
         assert query[stream].sort_by("seq").select(wanted[stream].schema.names).equals(wanted[stream])

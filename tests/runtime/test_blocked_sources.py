@@ -36,7 +36,7 @@ def test_interrupt_ends_the_wait_for_a_silent_broker(tmp_path, monkeypatch):
         server.close()
 
     url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-    source = MQTTSource(url=url, topics=("a",), client_id="x", spool=str(tmp_path / "spool"), timeout_s=3600.0)
+    source = MQTTSource(url=url, topics=("a",), client_id="x", spool=str(tmp_path / "spool"), timeout="1h")
     flow = ro.Dataflow("f")
     flow.sink("out", flow.source("raw", schema=source.schema))
     threading.Thread(target=interrupt, daemon=True).start()

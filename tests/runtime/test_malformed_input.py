@@ -85,7 +85,7 @@ def test_senml_garbage_in_process():
 @pytest.mark.spark
 def test_senml_garbage_on_spark(spark):
     query = city_flow().start(spark, city_input(), max_records=20)
-    summary = query.wait(120)
+    summary = query.wait("2min")
     check(query["errors"], query["kalman"].num_rows)
     assert summary.errors == len(SENML)
     assert sum(summary.reasons.values()) == len(SENML)

@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     source = ro.streams.city(sensors=5, messages=300)
     wanted = sorted(map(exact, dataflow().run(source)["smooth"].to_pylist()))
     query = dataflow().start(spark, source, max_records=100)
-    summary = query.wait(240)
+    summary = query.wait("4min")
     assert sorted(map(exact, query["smooth"].to_pylist())) == wanted
     assert (summary.messages, summary.rows, summary.batches) == (300, {"smooth": len(wanted)}, 3)
     try:

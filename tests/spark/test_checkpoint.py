@@ -44,6 +44,6 @@ def test_relative_checkpoint_is_below_working_directory(spark, tmp_path, monkeyp
     flow = ro.Dataflow("relative")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(by="device"), id="kalman"))
     table = pa.Table.from_pylist([{"device": "a", "obs_type": "t", "value": 1.0}])
-    flow.start(spark, table, checkpoint="kept", sinks=ro.MemorySink()).wait(timeout_s=120)
+    flow.start(spark, table, checkpoint="kept", sinks=ro.MemorySink()).wait(timeout="2min")
     assert (tmp_path / "kept" / "riot_ops.json").is_file()
     assert (tmp_path / "kept" / "commits").is_dir()

@@ -59,7 +59,7 @@ def test_output_invisible_to_driver_fails_query(spark, tmp_path):
     flow.sink("out", flow.source("city") >> t.ParseSenML(schema="city"))
     query = flow.start(spark, ro.streams.city(sensors=5, messages=10), sinks=Elsewhere(tmp_path / "out"))
     with pytest.raises(ConnectorError, match=rf"{tmp_path}/out must be a folder that the driver and all workers share"):
-        query.wait(120)
+        query.wait("2min")
     assert query.summary.rows == {}
     assert not list(tmp_path.rglob("*.parquet"))
 

@@ -43,13 +43,13 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
         time.sleep(0.05)
     query.streaming.stop()  # like another program with this session
     with pytest.raises(RiotError, match="was stopped from outside after 100 messages, before its sources had ended"):
-        query.wait(60)
+        query.wait("1min")
     query = start(200)
     while not query.poll().messages:
         time.sleep(0.05)
     query.streaming.stop()  # unnoticed: its folders are free
     query = start()
-    query.wait(120)
+    query.wait("2min")
     assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(job.table(400))))
     assert sum(file_contents(tmp_path / "out")["smooth"].values()) == query["smooth"].num_rows
 
@@ -75,7 +75,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
     grown = job.GatedSource(pa.concat_tables([job.table(400), job.table(10)]), 410)
     query = job.dataflow().start(spark, grown, out=tmp_path / "out", **place)
     with pytest.raises(StateError, match=rf"its state cannot be read.*{folder}"):
-        query.wait(120)
+        query.wait("2min")
     with pytest.raises(ConfigError, match="checkpoint has the scheme nosuch:"):
         start(checkpoint="nosuch://host/x")
     with pytest.raises(StateError, match="is of a query on Spark"):
@@ -126,7 +126,7 @@ def test_results_are_readable_and_latency_counts_from_due_times(spark, tmp_path)
     sinks = {"out": ParquetSink(tmp_path), "other": CallbackSink(lambda s, b: seen.append(b.num_rows))}
     query = branched().start(spark, Due(ROWS), sinks=sinks, partitions=2)
     begun = time.time()
-    summary = query.wait(120)
+    summary = query.wait("2min")
     took = time.time() - begun
     check_result_streams(query, seen)
     least, most = summary.latency.quantiles(0.0, 1.0)
@@ -156,7 +156,7 @@ def test_full_disk_is_named_and_a_restart_continues(spark, tmp_path):
 
     def run():
         query = flow.start(spark, ro.MemorySource(records), sinks=sink, checkpoint=checkpoint, max_records=150)
-        query.wait(100)
+        query.wait("100s")
 
     for _ in range(2):  # the second start is not refused: no folder is in use
         with pytest.raises(ConnectorError, match=r"cannot write stream 'kalman' below .*: .*No space left on device"):

@@ -125,7 +125,7 @@ def test_times_are_independent_of_time_zone(spark, bare):
     rows = random_input(random.Random(2), 30)
     wanted = everything(windows().run(rows), windows())
     query = windows().start(bare, bare.createDataFrame(rows), max_records=12)
-    query.wait(timeout_s=180)
+    query.wait(timeout="3min")
     assert_same(everything(query, windows()), wanted, windows())
     times = {r["seq"]: r["event_time"] for r in rows.to_pylist()}
     out = KALMAN.transform(bare.createDataFrame(rows)).where("_error is null").toArrow()
@@ -148,7 +148,7 @@ def test_failed_start_can_be_repeated(spark, tmp_path):
     assert HDFS in (tmp_path / "c" / "offsets" / "0").read_text()
     spark.newSession().range(1).count()  # now Spark's active session
     query = flow.start(spark, rows, partitions=2, **options)
-    query.wait(120)
+    query.wait("2min")
     assert query.summary.messages == 20
 
 
@@ -159,10 +159,10 @@ def test_state_format_with_file_names_per_attempt(spark, tmp_path):
     session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     options = {"checkpoint": tmp_path / "c", "out": tmp_path / "out", "max_records": 12, "partitions": 1}
     first = flow.start(session, rows, **options)
-    first.wait(120, lambda query: query.summary.batches and query.stop())
+    first.wait("2min", lambda query: query.summary.batches and query.stop())
     assert 0 < first.summary.messages < 60
     query = flow.start(session, rows, **options)
-    query.wait(120)
+    query.wait("2min")
     assert first.summary.messages + query.summary.messages == 60
     assert_same(everything(query, flow), everything(flow.run(rows), flow), flow)
     state = tmp_path / "c" / "state" / "0" / "0"
@@ -175,7 +175,7 @@ def test_batch_dataframe_is_bounded_run(spark, tmp_path):
     shuffled = spark.createDataFrame(rows.take(pa.array(random.Random(4).sample(range(50), 50))))
     frame = shuffled.withColumn("unused", shuffled.seq).repartition(3)
     query = flow.start(spark, frame, max_records=20, checkpoint=tmp_path / "c")
-    query.wait(180)
+    query.wait("3min")
     assert not query.active, "the query did not end"
     assert (query.summary.messages, query.summary.batches) == (50, 3)
     assert_same(everything(query, flow), wanted, flow)

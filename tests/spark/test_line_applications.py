@@ -64,7 +64,7 @@ def test_restart_of_stopped_run(name, spark, tmp_path):
         path.write_bytes(b"".join(lines[stream][:450]))
     source = {node: ReplaySource(files[stream], follow=True) for node, stream in one.inputs.items()}
     query = flow.start(spark, source=source, **kept)
-    query.wait(timeout_s=8)
+    query.wait(timeout="8s")
     query.stop()
     for stream, path in files.items():
         path.write_bytes(b"".join(lines[stream]))

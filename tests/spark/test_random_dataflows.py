@@ -149,7 +149,7 @@ def test_same_records_on_spark(spark, seeds, options):
     table = random_input(random.Random(8), 60)
     wanted = everything(flow.run(table), flow)
     query = flow.start(spark, late(table), trigger="100 milliseconds", **options)
-    query.wait(timeout_s=180)
+    query.wait(timeout="3min")
     assert not query.active, "the query did not end"
     assert_same(everything(query, flow), wanted, flow)
 
@@ -158,6 +158,6 @@ def test_same_records_on_spark(spark, seeds, options):
 def test_sources_end_in_different_micro_batches(spark):
     flow, tables = ending(ro.Dataflow("ends")), ending_tables(random.Random(100))
     query = flow.start(spark, tables, max_records=20)
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert not query.active, "the query did not end"
     assert_same(everything(query, flow), everything(flow.run(tables), flow), flow)

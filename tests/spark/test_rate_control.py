@@ -209,7 +209,7 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
     query = values(ro.Dataflow("paced")).start(
         spark, ro.MemorySource(rows), partitions=1, max_records=600, target="300ms", min_records=40, trigger=trigger
     )
-    query.wait(60)
+    query.wait("1min")
     assert query["slow"]["value"].to_pylist() == [row["value"] for row in rows]
     found = [one["messages"] for one in query.micro_batches]
     assert found[:2] == [600, 300]  # at most halved after 1.2 s

@@ -50,7 +50,7 @@ def test_partitions_reach_the_shuffles(spark):
 
     def run(name, **options):
         query = two_keys().start(mine, rows, **options)
-        query.wait(180)
+        query.wait("3min")
         found[name] = [s["numShufflePartitions"] for s in query.streaming.lastProgress["stateOperators"]]
 
     at_once = {"one": {"partitions": 1}, "five": {"partitions": 5}, "usual": {}}
@@ -85,7 +85,7 @@ def test_buffering_sets_arrow_batches_and_trigger(spark, monkeypatch):
     for buffering, options in given:
         paced = ro.streams.PacedSource(ro.MemorySource(rows), rate=1000)
         query = flow.start(spark, paced, partitions=1, buffering=buffering, **options)
-        query.wait(60)
+        query.wait("1min")
         assert query["in"]["value"].to_pylist() == [row["value"] for row in rows]
     arrow = {ARROW_RECORDS: "65536", ARROW_BYTES: str(1 << 20)}
     assert seen_settings == [
@@ -141,7 +141,7 @@ def test_latency_counts_from_due_times(spark):
     began = time.time()
     source = due(ro.MemorySource(pa.Table.from_pylist(rows)), began)
     query = flow.start(spark, source, partitions=2)
-    summary = query.wait(120)
+    summary = query.wait("2min")
     took = time.time() - began
     ((least, greatest, n),) = summary.latency.blocks()  # both splits meet in the bucket of the key
     assert n == 20
@@ -166,7 +166,7 @@ def test_progress_of_spark_has_the_counters_of_the_dataflow(spark):
     )
     alone = flow.run(table)
     query = flow.start(spark, table)
-    query.wait(120)
+    query.wait("2min")
     progress = [p["observedMetrics"]["riot_ops"] for p in query.streaming.recentProgress if p["numInputRows"]]
     found = {name: sum(one[name] or 0 for one in progress) for name in METRICS}
     errors = alone["errors"]["reason"].to_pylist()

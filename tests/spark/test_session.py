@@ -288,7 +288,7 @@ def test_stateful_stages_have_separate_workers(spark):
     flow.sink("out", plain, counted)
     table = pa.Table.from_pylist([{"device": f"d{i % 7}", "obs_type": "t", "value": 1.0} for i in range(60)])
     query = flow.start(spark, table, max_records=15, partitions=2)
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert {row["apart"] for row in query["plain"].to_pylist()} == {None}
     assert {row["apart"] for row in query["counted"].to_pylist()} == {"1"}
     pids = [set(query[name]["pid"].to_pylist()) for name in ("plain", "counted")]

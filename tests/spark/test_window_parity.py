@@ -65,7 +65,7 @@ def test_restart_continues_stream_time(spark, tmp_path):
         time.sleep(0.05)
     query.stop()
     again = dataflow().start(spark, table, **options)
-    again.wait(timeout_s=240)
+    again.wait(timeout="4min")
     assert again.summary.messages == 100
     assert_same(everything(again, dataflow()), wanted, dataflow())
 
@@ -96,7 +96,7 @@ def test_window_of_a_silent_source_closes_by_the_wall_clock(spark, tmp_path):
     deadline = time.time() + 60
     watch = threading.Timer(60, Path(source.ended).touch)
     watch.start()
-    flow.start(spark, ro.HeartbeatSource(source, "500ms"), sinks=ro.CallbackSink(receive)).wait(timeout_s=120)
+    flow.start(spark, ro.HeartbeatSource(source, "500ms"), sinks=ro.CallbackSink(receive)).wait(timeout="2min")
     watch.cancel()
     assert closed == [(True, 1), (True, 1)]
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,13 +67,17 @@ class LearningJob(Job):
     def _span_interval_s(self) -> float:
         return SPAN_INTERVAL_S[self.runner]
 
+    @property
+    def _patience(self) -> timedelta:
+        return timedelta(seconds=PATIENCE_SPANS * self._span_interval_s)
+
     def sources(self, console: Console) -> dict[str, Source | pa.Table]:
         """Return the stream and the announcements of models; train the first models before."""
         with console.status("storing readings and training the first models …"):
             self._spans = self.services.load(self.source(paced=False))
             self.services.train().run(self._spans.slice(0, 1), sinks=MemorySink())
         return {
-            MODELS: self.services.model_updates(PATIENCE_SPANS * self._span_interval_s),
+            MODELS: self.services.model_updates(self._patience),
             self.stream: self.source(paced=True),
         }
 
@@ -85,7 +90,7 @@ class LearningJob(Job):
             query = flow.start(spark, spans, sinks=MemorySink())
             try:
                 yield
-                query.wait(timeout_s=PATIENCE_SPANS * self._span_interval_s)
+                query.wait(timeout=self._patience)
             finally:
                 query.stop()
             return

@@ -221,6 +221,8 @@ def describe_mismatch(error: Exception, value: object, declared: Any) -> str:
     """Describe the values that a type allows; the error is that of msgspec."""
     if allowed := [x for one in _alternatives(declared) if get_origin(one) is Literal for x in get_args(one)]:
         return f"must be {' or '.join(map(repr, allowed))}{did_you_mean(str(value), map(str, allowed))}"
+    if timedelta in _alternatives(declared):
+        return "must be a timedelta or a text such as '10s' or '1h30m'"
     return str(error).replace(" - at `$`", "")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores.factory import shared_blobs, shared_table
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -38,10 +40,10 @@ TABLE = "readings"
 TRAINING_SPANS = 5
 #: Points per chart, and the maximum over all charts together.
 POINTS, MAX_POINTS = 200, 200_000
-#: How long a bounded run waits for model updates, in seconds.
-PATIENCE_S = 3.0
-#: How long the broker keeps the session of a run that has ended, in seconds.
-SESSION_S = 600
+#: How long a bounded run waits for model updates.
+PATIENCE = timedelta(seconds=3)
+#: How long the broker keeps the session of a run that has ended.
+SESSION_EXPIRY = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -163,16 +165,16 @@ class LocalServices:
             raise ConfigError("the source has no readings to train on")
         return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1, n)
 
-    def model_updates(self, patience_s: float = PATIENCE_S) -> Source:
-        """Return a source of the names of new models, which ends once none has arrived for ``patience_s`` seconds."""
+    def model_updates(self, patience: Duration = PATIENCE) -> Source:
+        """Return a source of the names of new models, which ends once none has arrived for ``patience``."""
         name = f"riot_ops-pred-{uuid.uuid4().hex[:12]}"
         return MQTTSource(
             url=self.broker_url,
             topics=(f"{MODELS}/{self.stream}/#",),
             client_id=name,
             spool=str(self.out / "spool" / name),
-            session_s=SESSION_S,
-            idle_s=patience_s,
+            session_expiry=SESSION_EXPIRY,
+            idle=patience,
         )
 
 

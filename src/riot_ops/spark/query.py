@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import RiotError, StateError
 from riot_ops.core.interrupts import defer_interrupt, handle_termination
+from riot_ops.core.parameters import Duration
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -113,12 +115,12 @@ class Query:
             self.summary.seconds = time.time() - self._started
         return self.summary
 
-    def wait(self, timeout_s: float | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
+    def wait(self, timeout: Duration | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
         """Wait until the sources have ended, then stop; raises the error of a failed query.
 
         Ctrl-C stops the query; committed output stays, and the query can be continued from its checkpoint.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        until = None if timeout is None else time.monotonic() + duration_seconds("timeout", timeout)
         with handle_termination(), defer_interrupt() as check:
             try:
                 pause = POLL_SECONDS

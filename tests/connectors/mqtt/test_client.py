@@ -37,7 +37,7 @@ def first_packet(session_s, **options):
         thread = threading.Thread(target=listen, daemon=True)
         thread.start()
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        link = PahoLink(MQTTConnection(url=url, timeout_s=0.2, **options), "ü-7", session_s)
+        link = PahoLink(MQTTConnection(url=url, timeout="200ms", **options), "ü-7", session_s)
         with pytest.raises(ConnectorError):
             link.open()
         link.drop()
@@ -63,8 +63,8 @@ def first_packet(session_s, **options):
     ("session_s", "options", "wanted"),
     [
         (0, {}, (0b10, 60, {0x11: 0, 0x21: 100}, "ü-7")),
-        (3600, {"keepalive_s": 7, "in_flight": 9}, (0, 7, {0x11: 3600, 0x21: 9}, "ü-7")),
-        (0, {"protocol": "3.1.1", "keepalive_s": 300}, (0b10, 300, {}, "ü-7")),
+        (3600, {"keepalive": "7s", "in_flight": 9}, (0, 7, {0x11: 3600, 0x21: 9}, "ü-7")),
+        (0, {"protocol": "3.1.1", "keepalive": "5min"}, (0b10, 300, {}, "ü-7")),
         (3600, {"protocol": "3.1.1"}, (0, 60, {}, "ü-7")),
     ],
 )
@@ -113,7 +113,7 @@ def certified(certificates):
 def connect(url, **options):
     """Publish a message; return the error."""
     try:
-        t.PublishMQTT(url=url, topic="certified", timeout_s=3, **options).session().push({"payload": "1"})
+        t.PublishMQTT(url=url, topic="certified", timeout="3s", **options).session().push({"payload": "1"})
     except ConnectorError as error:
         return str(error)
     return None

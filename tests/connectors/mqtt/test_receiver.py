@@ -99,7 +99,7 @@ def test_run_is_woken_by_messages(url, source, tmp_path):
                 publish(url, f"{source.client_id}/a", texts[seq + 1])
 
     ended = MQTTSource(
-        url=url, topics=source.topics, client_id=source.client_id, spool=source.spool, messages=30, idle_s=30
+        url=url, topics=source.topics, client_id=source.client_id, spool=source.spool, messages=30, idle="30s"
     )
     source.close()
     result = flow.run(ended, sinks=ro.CallbackSink(follow))
@@ -111,7 +111,7 @@ def test_idle_time_ends_a_run(url, source):
     flow = ro.Dataflow("idle")
     flow.sink("sink", flow.source("in", schema=source.schema).to(t.NoOp(), id="out"))
     publish(url, f"{source.client_id}/a", "1", "2")
-    ended = MQTTSource(url=url, topics=source.topics, client_id=source.client_id, spool=source.spool, idle_s=0.3)
+    ended = MQTTSource(url=url, topics=source.topics, client_id=source.client_id, spool=source.spool, idle="300ms")
     source.close()
     assert flow.run(ended)["out"].num_rows == 2
 

@@ -201,7 +201,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, subscribe, short_p
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto, subscribe, how):
     broker, n = own_mosquitto, 3000
-    source = subscribe(broker.url, ("load",), timeout_s=30)
+    source = subscribe(broker.url, ("load",), timeout="30s")
     source.close()
     publish(broker.url, "load", records(n))
     if how == "kill":
@@ -295,7 +295,7 @@ def test_source_ends_by_count_and_by_idle_time(mosquitto, subscribe):
     flow.sink("out", flow.source("raw", schema=source.schema))
     publish(mosquitto.url, "end/a", records(50))
     assert flow.run(source)["raw"].num_rows == 30
-    idle = subscribe(mosquitto.url, ("end/b",), idle_s=0.6)
+    idle = subscribe(mosquitto.url, ("end/b",), idle="600ms")
     publish(mosquitto.url, "end/b", records(20))
     start = time.monotonic()
     assert flow.run(idle)["raw"].num_rows == 20
@@ -304,7 +304,7 @@ def test_source_ends_by_count_and_by_idle_time(mosquitto, subscribe):
 
 def test_run_continues_at_its_checkpoint(mosquitto, subscribe, tmp_path):
     flow = ro.Dataflow("f")
-    source = subscribe(mosquitto.url, ("again",), idle_s=0.5)
+    source = subscribe(mosquitto.url, ("again",), idle="500ms")
     flow.sink("out", flow.source("raw", schema=source.schema))
     for part, checkpoint in (("a", tmp_path / "c"), ("b", tmp_path / "c")):
         publish(mosquitto.url, "again", records(15, part))
@@ -325,7 +325,7 @@ def test_run_commits_to_the_spool(mosquitto, subscribe):
 
 
 def test_connection_errors_reach_the_reader(secured, subscribe, certificates, tmp_path):
-    base = {"topics": ("#",), "client_id": "x", "timeout_s": 1.0}
+    base = {"topics": ("#",), "client_id": "x", "timeout": "1s"}
     for name, more in {
         "refuses the login": {"url": secured.url, "username": "riot", "password": Secret("wrong-one")},
         "certificate": {"url": secured.tls},
@@ -348,7 +348,7 @@ def test_connection_errors_reach_the_reader(secured, subscribe, certificates, tm
 
 
 def test_spool_is_free_after_a_refused_login(secured, tmp_path):
-    common = {"url": secured.url, "topics": ("#",), "client_id": "x", "spool": str(tmp_path / "s"), "timeout_s": 1.0}
+    common = {"url": secured.url, "topics": ("#",), "client_id": "x", "spool": str(tmp_path / "s"), "timeout": "1s"}
     with pytest.raises(ConnectorError, match="refuses the login"):
         MQTTSource(**common, username=secured.user, password=Secret("wrong-one")).open()
     with contextlib.closing(MQTTSource(**common, username=secured.user, password=Secret(PASSWORD))) as source:
@@ -356,7 +356,7 @@ def test_spool_is_free_after_a_refused_login(secured, tmp_path):
 
 
 def test_lost_broker_is_an_error(own_mosquitto, subscribe):
-    source = subscribe(own_mosquitto.url, timeout_s=1.0)
+    source = subscribe(own_mosquitto.url, timeout="1s")
     own_mosquitto.kill()
     with pytest.raises(ConnectorError, match="refuses connections"):
         until(lambda: source.latest({"seq": 0}) and False, 20)
@@ -464,7 +464,7 @@ def test_client_id_clash_is_logged_once_with_its_cause(mosquitto, subscribe, sho
 
 
 def test_lost_session_is_logged(own_mosquitto, subscribe, caplog):
-    source = subscribe(own_mosquitto.url, ("told",), timeout_s=20)
+    source = subscribe(own_mosquitto.url, ("told",), timeout="20s")
     own_mosquitto.kill()
     (own_mosquitto.folder / "data" / "mosquitto.db").unlink(missing_ok=True)
     own_mosquitto.start()
@@ -478,7 +478,7 @@ def test_lost_session_is_logged(own_mosquitto, subscribe, caplog):
 
 
 def test_outage_does_not_count_as_idle_time(own_mosquitto, subscribe):
-    source = subscribe(own_mosquitto.url, ("idle",), idle_s=0.5, timeout_s=20)
+    source = subscribe(own_mosquitto.url, ("idle",), idle="500ms", timeout="20s")
     own_mosquitto.stop()
     time.sleep(0.8)
     assert source.latest({"seq": 0}) == {"seq": 0}
@@ -508,7 +508,9 @@ def test_lost_spool_is_an_error(mosquitto, subscribe):
         ({"topics": ("$share/g/",)}, "GROUP/FILTER"),
         ({"qos": 5}, "qos"),
         ({"spool_bytes": 1000}, "spool_bytes"),
-        ({"idle_s": 0}, "idle_s"),
+        ({"idle": "0s"}, "idle must be > 0"),
+        ({"idle": 5}, "idle = 5: must be a timedelta or a text such as"),
+        ({"session_expiry": "1.5s"}, "session_expiry must be a whole number of seconds"),
         ({"messages": 0}, "messages"),
         ({"protocol": "3.1.1", "id_properties": ("a",)}, "protocol"),
         ({"password": "hunter2"}, "Secret"),
@@ -550,7 +552,7 @@ def test_source_of_a_memory_broker(tmp_path):
     broker = MemoryBroker.of("memory://m")
     broker.publish("kept", b"0", retain=True)
     source = MQTTSource(
-        url="memory://m", topics=("a/+", "kept"), client_id="c", spool=str(tmp_path / "s"), messages=4, idle_s=5
+        url="memory://m", topics=("a/+", "kept"), client_id="c", spool=str(tmp_path / "s"), messages=4, idle="5s"
     )
     source.open()
     apply(t.PublishMQTT(url="memory://m", topic="a/{seq}"), records(3))

@@ -29,7 +29,7 @@ def test_query_reads_from_and_publishes_to_a_broker(mosquitto, spark, tmp_path):
         client_id="spark",
         spool=str(tmp_path / "spool"),
         messages=MESSAGES,
-        timeout_s=30,
+        timeout="30s",
     )
     source.open()  # starts the session, which the process of the query continues
     source.close()
@@ -45,7 +45,7 @@ def test_query_reads_from_and_publishes_to_a_broker(mosquitto, spark, tmp_path):
             )
             flow.sink("out", parsed.to(out, id="published"))
             query = flow.start(spark, one, out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)
-            query.wait(240)
+            query.wait("4min")
             assert query.summary.errors == 0
             if run == 1:
                 apply(send, lines.slice(MESSAGES))

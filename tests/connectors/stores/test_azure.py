@@ -33,9 +33,9 @@ def _name():
     return f"t{uuid.uuid4().hex}"
 
 
-def _calls(connection, name, retry_s=0.0):
-    blobs = open_blobs(f"azure-blob://{name}", Secret(connection), retry_s=retry_s)
-    table = open_table("azure-table://", name, Secret(connection), retry_s=retry_s)
+def _calls(connection, name, retry="0s"):
+    blobs = open_blobs(f"azure-blob://{name}", Secret(connection), retry=retry)
+    table = open_table("azure-table://", name, Secret(connection), retry=retry)
     return [
         lambda: blobs.read("a"),
         lambda: blobs.write("a", b"x"),
@@ -58,14 +58,14 @@ def _errors(calls):
 
 def test_missing_container_or_table_is_named(azurite):
     name = _name()
-    for text, _ in _errors(_calls(azurite.connection, name, retry_s=30)):  # fails without retries
+    for text, _ in _errors(_calls(azurite.connection, name, retry="30s")):  # fails without retries
         assert name in text and "NotFound" in text and "does not exist" in text
 
 
 def test_wrong_key_fails_immediately_and_is_not_shown(azurite, caplog):
     caplog.set_level(logging.DEBUG)
     connection = azurite.connection.replace(azurite.key, OTHER_KEY)
-    for text, trace in _errors([*_calls(connection, _name(), retry_s=30)]):
+    for text, trace in _errors([*_calls(connection, _name(), retry="30s")]):
         assert "HTTP 403" in text and "is not accepted" in text
         assert OTHER_KEY not in trace + text and "MAC signature" not in trace
     assert OTHER_KEY not in caplog.text
@@ -74,10 +74,10 @@ def test_wrong_key_fails_immediately_and_is_not_shown(azurite, caplog):
 @pytest.mark.parametrize("connection", ["hush", f"AccountName=a;AccountKey=hush;{NOWHERE}", "AccountKey=hush;hush;;="])
 def test_malformed_connection_string_is_not_shown(connection):
     def blobs():
-        open_blobs("azure-blob://models", Secret(connection), retry_s=0).list()
+        open_blobs("azure-blob://models", Secret(connection), retry="0s").list()
 
     def table():
-        open_table("azure-table://", "models", Secret(connection), retry_s=0).get([("a", "b")])
+        open_table("azure-table://", "models", Secret(connection), retry="0s").get([("a", "b")])
 
     for use in (blobs, table):
         with pytest.raises((ConfigError, ConnectorError)) as caught:
@@ -94,7 +94,7 @@ def test_missing_environment_variable_is_named(monkeypatch):
 def test_unreachable_server_is_an_error(azurite):
     connection = f"AccountName=a;AccountKey={OTHER_KEY};{NOWHERE}"
     started = time.monotonic()
-    for text, trace in _errors(_calls(connection, _name(), retry_s=0.3)):
+    for text, trace in _errors(_calls(connection, _name(), retry="300ms")):
         assert "Connection refused" in text and " tries" in text
         assert OTHER_KEY not in trace
     assert time.monotonic() - started < 40
@@ -115,14 +115,14 @@ def test_token_appears_neither_in_errors_nor_in_logs(azurite, caplog):
     name = _name()
     caplog.set_level(logging.DEBUG)
     with open_blobs(
-        f"azure-blob://{name}", Secret(f"BlobEndpoint={endpoint};SharedAccessSignature={token}"), retry_s=0
+        f"azure-blob://{name}", Secret(f"BlobEndpoint={endpoint};SharedAccessSignature={token}"), retry="0s"
     ) as store:
         store.create()
         store.write("a", b"x")
         assert store.read("a") == b"x"
         (text, trace), *_ = _errors([lambda: store.delete("a")])  # the token does not allow it
         assert "HTTP 403" in text
-    with open_blobs(f"azure-blob://{name}", Secret(f"{NOWHERE};SharedAccessSignature={token}"), retry_s=0) as store:
+    with open_blobs(f"azure-blob://{name}", Secret(f"{NOWHERE};SharedAccessSignature={token}"), retry="0s") as store:
         (_, more), *_ = _errors([lambda: store.read("a")])
     for shown in (caplog.text, trace, more):
         assert signature not in shown

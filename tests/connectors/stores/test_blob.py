@@ -51,7 +51,7 @@ def store(request, tmp_path):
     if request.param == "azure":
         url["azure"] = f"azure-blob://test-{uuid.uuid4().hex[:20]}"
         credential = Secret(request.getfixturevalue("azurite").connection)
-    with open_blobs(url[request.param], credential, retry_s=5) as opened:
+    with open_blobs(url[request.param], credential, retry="5s") as opened:
         opened.create()
         opened.create()
         yield opened

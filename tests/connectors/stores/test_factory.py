@@ -20,23 +20,23 @@ def opened(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("retry", "wanted"), [({}, 60.0), ({"retry_s": 7.0}, 7.0)], ids=str)
+@pytest.mark.parametrize(("retry", "wanted"), [({}, "1min"), ({"retry": "7s"}, "7s")], ids=str)
 def test_blob_stores_get_all_options(opened, retry, wanted):
     open_blobs("azure-blob://models", SECRET, **retry)
-    assert opened.pop() == ("AzureBlobs", ("models", SECRET), {"retry_s": wanted})
+    assert opened.pop() == ("AzureBlobs", ("models", SECRET), {"retry": wanted})
     url = "postgresql://me@host/db"
     open_blobs(url, SECRET, **retry)
-    assert opened.pop() == ("SqlBlobs", (url, SECRET), {"retry_s": wanted})
+    assert opened.pop() == ("SqlBlobs", (url, SECRET), {"retry": wanted})
 
 
-@pytest.mark.parametrize(("retry", "wanted"), [({}, 60.0), ({"retry_s": 7.0}, 7.0)], ids=str)
+@pytest.mark.parametrize(("retry", "wanted"), [({}, "1min"), ({"retry": "7s"}, "7s")], ids=str)
 @pytest.mark.parametrize(("parallel", "at_once"), [({}, 8), ({"parallel": 3}, 3)], ids=str)
 def test_table_stores_get_all_options(opened, retry, wanted, parallel, at_once):
     open_table("azure-table://", "rows", SECRET, **retry, **parallel)
-    assert opened.pop() == ("AzureTable", ("rows", SECRET), {"retry_s": wanted, "parallel": at_once})
+    assert opened.pop() == ("AzureTable", ("rows", SECRET), {"retry": wanted, "parallel": at_once})
     url = "postgresql://me@host/db"
     open_table(url, "rows", SECRET, **retry)
-    assert opened.pop() == ("SqlTableStore", (url, "rows", SECRET), {"retry_s": wanted})
+    assert opened.pop() == ("SqlTableStore", (url, "rows", SECRET), {"retry": wanted})
 
 
 def test_mqtt_source_subscribes_with_its_options(tmp_path, monkeypatch):
@@ -54,17 +54,22 @@ def test_mqtt_source_subscribes_with_its_options(tmp_path, monkeypatch):
             self.spool.close()
 
     monkeypatch.setattr(mqtt, "Receiver", FakeReceiver)
-    options = {"qos": 2, "session_s": 77, "time_property": "at", "id_properties": ("a", "b"), "spool_bytes": 5 << 20}
-    for changed in ({}, options):
+    options = {"qos": 2, "time_property": "at", "id_properties": ("a", "b"), "spool_bytes": 5 << 20}
+    for changed, expiry in (({}, {}), (options, {"session_expiry": "77s"})):
         source = MQTTSource(
-            url="mqtt://b", topics=("t/#",), client_id="me", spool=str(tmp_path / f"{len(changed)}"), **changed
+            url="mqtt://b",
+            topics=("t/#",),
+            client_id="me",
+            spool=str(tmp_path / f"{len(changed)}"),
+            **changed,
+            **expiry,
         )
         source.open()
         receiver = receivers.pop()
         source.close()
         subscription, spool = receiver.subscription, receiver.spool
         wanted = {"qos": 1, "session_s": 604_800, "time_property": None, "id_properties": (), "spool_bytes": 1 << 30}
-        wanted |= changed
+        wanted |= changed | ({"session_s": 77} if expiry else {})
         assert (spool.max_bytes, str(spool.folder)) == (wanted.pop("spool_bytes"), source.spool)
         assert {name: getattr(subscription, name) for name in wanted} == wanted
         assert (subscription.topics, subscription.connection.url) == (("t/#",), "mqtt://b")

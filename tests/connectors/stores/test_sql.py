@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 
 @pytest.fixture
 def table(tmp_path):
-    with SqlTable(f"sqlite:///{tmp_path}/rows.db", "rows", SCHEMA, ("sensor", "n"), retry_s=5) as opened:
+    with SqlTable(f"sqlite:///{tmp_path}/rows.db", "rows", SCHEMA, ("sensor", "n"), retry="5s") as opened:
         yield opened
 
 
@@ -151,7 +151,7 @@ def test_table_with_other_columns_is_an_error(tmp_path):
 
 
 def test_missing_folder_is_an_error(tmp_path):
-    table = SqlTable(f"sqlite:///{tmp_path}/no/rows.db", "rows", SCHEMA, ("n",), retry_s=0)
+    table = SqlTable(f"sqlite:///{tmp_path}/no/rows.db", "rows", SCHEMA, ("n",), retry="0s")
     with pytest.raises(ConnectorError, match="unable to open database file"):
         table.write([_row()])
 

@@ -22,7 +22,7 @@ def table(request, tmp_path):
     url, credential = {"sqlite": f"sqlite:///{tmp_path}/rows.db", "memory": "memory", "azure": "azure-table://"}, None
     if request.param == "azure":
         credential = Secret(request.getfixturevalue("azurite").connection)
-    with open_table(url[request.param], f"t{uuid.uuid4().hex}", credential, retry_s=5) as opened:
+    with open_table(url[request.param], f"t{uuid.uuid4().hex}", credential, retry="5s") as opened:
         opened.create()
         opened.create()
         yield opened

@@ -41,6 +41,6 @@ def values(sink: Any, stream: str) -> list[float]:
 
 def check_complete(manager: ReuseManager, sinks: Mapping[str, Any]) -> None:
     """Check that the sinks of the fixture ``two_queries`` have all records, and that nothing has failed."""
-    assert manager.backend.wait(20)  # type: ignore[attr-defined]
+    assert manager.backend.wait("20s")  # type: ignore[attr-defined]
     assert manager.stats()["failed"] == manager.stats()["restarts"] == {}
     assert values(sinks["ada"], "t0") == values(sinks["bob"], "t1") == ALL

@@ -104,7 +104,7 @@ class KilledJob:
         if self.kind == "fake":
             for fragment in backend.fragments.values():
                 fragment.query.delay_s = 0
-        assert backend.wait(100)
+        assert backend.wait("100s")
         self.note(failed=manager.stats()["failed"])
         manager.close()
 

@@ -24,11 +24,11 @@ def test_paused_dataflow_gets_no_records_and_others_get_all(opened):
     reader = manager.backend.fragments["f1"]
     until(lambda: reader.topic.head().control == reader.controls.newest())
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert values(ada, "t0") == [float(i) for i in range(151)] and values(bob, "t1") == []
     assert "range_filter.3" not in manager.stats()["records"], "an idle step took records"
     manager.resume("bob")
-    assert manager.backend.wait(10) and values(bob, "t1") == [], "records from during the pause"
+    assert manager.backend.wait("10s") and values(bob, "t1") == [], "records from during the pause"
 
 
 def test_resumed_dataflow_continues(opened):
@@ -40,7 +40,7 @@ def test_resumed_dataflow_continues(opened):
     time.sleep(0.2)
     assert manager.stats()["records"].get("in.0", 0) == 0, "a record was read that no dataflow wants"
     assert manager.pause("ada") == {} and manager.resume("ada") == {"in": 0} and manager.resume("ada") == {}
-    assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(151)]
+    assert manager.backend.wait("10s") and values(sink, "t0") == [float(i) for i in range(151)]
 
 
 @pytest.mark.long
@@ -68,7 +68,7 @@ def test_pause_skips_exactly_the_records_in_between(opened, tmp_path, case):
         manager.restore(state)
     resume = manager.resume("bob")["in"]
     assert resume == pause if case == "alone" else resume > pause
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     assert values(sinks["bob"], last) == [float(i) for i in range(200) if not pause <= i < resume]
     if case != "alone":
         assert values(sinks["ada"], "t0") == ALL
@@ -102,7 +102,7 @@ def test_pause_does_not_wait_for_queries_blocked_by_its_sinks(opened):
     assert time.monotonic() - begin < 5
     until(lambda: above.topic.head().place.next["in.0"] > pause + 20)
     resume = manager.resume("bob")["in"]
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     seen = [float(i) for i in [*range(pause), *range(resume, 200)]]
     for place in range(4):
         assert [value for one, value in got if one == f"t{place}"] == seen
@@ -159,7 +159,7 @@ def test_query_stays_as_long_as_another_reads_its_topic(opened, tmp_path, compac
         manager.defragment()
         assert len(fragments) == 1
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     for name, stream in (("cyd", "other0"), ("dan", "other1")):
         assert sorted(values(sinks[name], stream)) == [float(i) for i in range(50)]
     for name in ("dan", "cyd"):

@@ -28,7 +28,7 @@ def test_more_queries_than_allowed_are_merged(opened):
         assert manager.stats()["fragments"] == (1, 2, 1)[place]
     assert len(manager.stats()["interrupted_s"]) == 1
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     for place, sink in enumerate(sinks.values()):
         assert values(sink, "t1") == [float(i) for i in range(place, 51)]
 
@@ -53,7 +53,7 @@ def test_ctrl_c_during_a_merge_keeps_the_submitted_dataflow(opened, monkeypatch)
     manager.submit(dataflow("cyd"), source, ro.MemorySink())
     assert manager.stats()["fragments"] == 1, "the merge is tried again"
     go()
-    assert manager.backend.wait(60) and len(values(sinks[1], "t1")) == 51
+    assert manager.backend.wait("1min") and len(values(sinks[1], "t1")) == 51
 
 
 def test_only_as_many_queries_as_necessary_are_merged(opened, tmp_path):
@@ -112,7 +112,7 @@ def test_query_with_unneeded_stages_is_replaced_if_allowed(opened, tmp_path, key
     assert stages() == (before if max_queries is None else after)
     assert len(manager.stats()["interrupted_s"]) == merges + (max_queries == 1 and before != after)
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert sorted(values(sink, "t0")) == [
         float(4 * i + k) for i in range(5) for k in (1, 2)
     ]  # of 0 and 2, of 1 and 3, and so on
@@ -131,7 +131,7 @@ def test_mutually_dependent_queries_are_replaced_together(opened, tmp_path):
     manager.remove("bob")
     assert len(manager.stats()["interrupted_s"]) == 1
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     means = [float(4 * i + k) for i in range(5) for k in (1, 2)]
     assert sorted(values(sinks["ada"], "t0")) == means
     assert sum(values(sinks["cyd"], "t1")) == sum(means) / 2 and not values(sinks["bob"], "t0")
@@ -158,7 +158,7 @@ def test_two_queries_read_by_one_dataflow_are_merged_together(opened, tmp_path):
     manager.submit(flow.sink("out", more), one, sinks["cyd"])
     assert len(manager.stats()["interrupted_s"]) == 1
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert sorted(values(sinks["dan"], "of_other")) == [float(i) for i in range(-50, 0)]
     assert (
         sorted(values(sinks["dan"], "of_in")) == sorted(values(sinks["ada"], "of_in")) == [float(i) for i in range(200)]
@@ -187,7 +187,7 @@ def test_failed_replacement_is_tried_once_and_does_not_prevent_removals(opened, 
     assert manager.names == ["ada", "eve"] and len(tried) == 1
     monkeypatch.undo()
     go()
-    assert manager.backend.wait(10) and sorted(values(ada, "t0")) == [0.5, 2.5]
+    assert manager.backend.wait("10s") and sorted(values(ada, "t0")) == [0.5, 2.5]
 
 
 @pytest.mark.long
@@ -210,7 +210,7 @@ def test_blocking_hanging_sink_prevents_a_merge(opened):
         manager.defragment()
     assert manager.stats()["fragments"] == 2 and not manager.stats()["interrupted_s"]
     free.set()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert got == values(bob, "t0") == [float(i) for i in range(200)]
 
 

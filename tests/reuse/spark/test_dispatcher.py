@@ -97,7 +97,7 @@ def test_query_waits_for_blocking_sinks(opened):
     time.sleep(0.2)
     assert manager.stats()["records"]["in.0"] < 200 and manager.stats()["slow"]["ada"] > 0
     free.set()
-    assert manager.backend.wait(10) and got == [float(i) for i in range(200)]
+    assert manager.backend.wait("10s") and got == [float(i) for i in range(200)]
     assert not manager.stats()["slow"]
 
 
@@ -117,7 +117,7 @@ def test_failed_sink_is_not_synced(opened):
     flow.sink("bad", kept).sink("out", kept)
     manager.submit(flow, source, {"bad": Bad(take), "out": good})
     go()
-    assert manager.backend.wait(10) and len(values(good, "t0")) == 200
+    assert manager.backend.wait("10s") and len(values(good, "t0")) == 200
     assert manager.stats()["failed"] == {"ada": "OSError: disk gone"}
 
 
@@ -129,7 +129,7 @@ def test_hanging_blocking_sink_is_abandoned(opened):
     manager.submit(dataflow("ada"), source, ro.CallbackSink(lambda stream, batch: free.wait(30)), on_slow="block")
     manager.submit(dataflow("bob", (0, 300)), source, bob)
     go()
-    assert manager.backend.wait(10) and len(values(bob, "t0")) == 200
+    assert manager.backend.wait("10s") and len(values(bob, "t0")) == 200
     assert "took nothing for 0.6 s" in manager.stats()["failed"]["ada"]
     manager.remove("ada")
     free.set()
@@ -149,7 +149,7 @@ def test_sink_beyond_its_lag_limit_drops_records_or_fails(opened, on_slow):
     go()
     until(lambda: manager.backend.fragments["f0"].ended)
     free.set()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     stats = manager.stats()
     if on_slow == "detach":
         assert "its sinks lag by" in stats["failed"]["ada"] and len(got) < 200
@@ -167,7 +167,7 @@ def test_failing_sink_affects_no_other_dataflow(opened):
     manager.submit(dataflow("ada"), source, ro.CallbackSink(full))
     manager.submit(dataflow("bob", (0, 300)), source, bob)
     go()
-    assert manager.backend.wait(10) and len(values(bob, "t0")) == 200
+    assert manager.backend.wait("10s") and len(values(bob, "t0")) == 200
     assert manager.stats()["failed"] == {"ada": "OSError: disk full"} and manager.stats()["dropped"]["ada"]["in"] > 0
     manager.remove("ada")
     assert not manager.stats()["failed"]
@@ -182,7 +182,7 @@ def test_other_dataflows_start_pause_and_end_while_a_sink_hangs(scenario):
     within(lambda: (some.manager.remove("bob"), some.submit("cyd", bob)))
     assert some.backend.dispatchers.by_dataflow["cyd"] is not some.backend.dispatchers.by_dataflow["ada"]
     assert not some.ada.got and some.ada.freed.set() is None
-    assert some.backend.wait(20) and some.ada.got == ALL
+    assert some.backend.wait("20s") and some.ada.got == ALL
 
 
 @pytest.mark.long
@@ -194,7 +194,7 @@ def test_pause_of_a_hanging_sink_loses_no_earlier_records(scenario):
     resume = within(lambda: some.manager.resume("ada"))["in"]
     assert some.subscriber("ada").progress.epoch == 0, "the progress excludes undelivered records"
     some.ada.freed.set()
-    assert some.backend.wait(20) and some.ada.got == [float(i) for i in range(200) if not pause <= i < resume]
+    assert some.backend.wait("20s") and some.ada.got == [float(i) for i in range(200) if not pause <= i < resume]
     assert some.subscriber("ada").progress.epoch > 0
 
 
@@ -216,7 +216,7 @@ def test_dispatcher_without_subscribers_accepts_none(scenario):
     assert not some.first.add([some.subscriber("cyd")], {"f0": topic}, {"f0": 0})
     assert some.backend.dispatchers.by_dataflow["cyd"] is not some.first
     some.ada.freed.set()
-    assert some.backend.wait(20) and values(cyd, "t0") in ([], ALL[-len(values(cyd, "t0")) :])
+    assert some.backend.wait("20s") and values(cyd, "t0") in ([], ALL[-len(values(cyd, "t0")) :])
 
 
 def test_closed_dispatcher_delivers_nothing_after_a_sink_is_freed(scenario):
@@ -240,7 +240,7 @@ def test_defragmentation_does_not_wait_for_a_hanging_sink(scenario, tmp_path):
     until(lambda: values(bob, "t1") == ALL[:151])
     within(some.manager.defragment)  # a second replacement before the first topic is read
     some.ada.freed.set()
-    assert some.backend.wait(20) and some.ada.got == ALL
+    assert some.backend.wait("20s") and some.ada.got == ALL
     until(lambda: len([*(tmp_path / "back" / "fragments").iterdir()]) == 1)
     assert (
         not some.subscriber("ada").progress.before
@@ -259,7 +259,7 @@ def test_hanging_sink_gets_records_in_order_after_defragmentations_and_pauses(sc
     within(some.manager.defragment)
     resume = some.manager.resume("ada")["in"]
     some.ada.freed.set()
-    assert some.backend.wait(20) and some.ada.got == [float(i) for i in range(200) if not pause <= i < resume]
+    assert some.backend.wait("20s") and some.ada.got == [float(i) for i in range(200) if not pause <= i < resume]
     assert 20 < pause <= resume and values(bob, "t1") == ALL[:151]
 
 
@@ -299,7 +299,7 @@ def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved
     backend.subscribers["ada"].writer.halt()
     again = ReuseManager(FakeSpark(tmp_path / "back", max_records=10), rebind=lambda name, flow: (source, sinks[name]))
     again.restore(state)
-    assert again.stats()["fragments"] == 1 and again.backend.wait(20)
+    assert again.stats()["fragments"] == 1 and again.backend.wait("20s")
     assert values(sinks["ada"], "t0") == ALL and values(sinks["bob"], "t1") == ALL[:151]
     until(lambda: [path.name for path in (tmp_path / "back" / "fragments").iterdir()] == ["f2"])
     again.close()
@@ -313,7 +313,7 @@ def test_removed_dataflow_with_a_slow_sink_gets_all_records_while_others_act(sce
     removing.start()
     until(lambda: some.manager.names == [])
     bob = within(lambda: some.submit("bob", ro.MemorySink()))
-    assert some.backend.wait(20) and values(bob, "t0") == ALL
+    assert some.backend.wait("20s") and values(bob, "t0") == ALL
     assert removing.is_alive() and not some.ada.got
     some.ada.freed.set()
     removing.join(20)
@@ -340,7 +340,7 @@ def test_removed_dataflow_gets_exactly_the_available_batches(scenario, monkeypat
     some.backend.dispatchers.await_drained("ada")
     assert 0 < had + rows[0] <= len(some.ada.got) <= had + sum(rows) < 200 and some.ada.got == ALL[: len(some.ada.got)]
     del some.backend.subscribers["ada"]
-    assert some.backend.wait(20) and values(bob, "t0") == ALL
+    assert some.backend.wait("20s") and values(bob, "t0") == ALL
 
 
 @pytest.mark.long
@@ -371,4 +371,4 @@ def test_ctrl_c_during_a_removal_completes_it(scenario, monkeypatch):
         "bob"
     }
     (some.folder / "gate").touch()
-    assert some.backend.wait(20) and values(bob, "t0") == ALL
+    assert some.backend.wait("20s") and values(bob, "t0") == ALL

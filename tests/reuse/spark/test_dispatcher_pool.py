@@ -71,7 +71,7 @@ def test_thirty_dataflows_share_one_thread_reader_and_progress_file(scenario, tm
     names = [f"d{i}" for i in range(30)]
     all_of = scenario(*names)
     all_of.go()
-    assert all_of.backend.wait(20)
+    assert all_of.backend.wait("20s")
     assert all(all_of.got(name) == ALL for name in names)
     assert len(reader_threads()) <= 2, "one of the dispatcher, and one of a delivery"
     assert len(list((tmp_path / "back" / "dataflows").glob("*.json"))) == 1
@@ -88,7 +88,7 @@ def test_each_value_of_on_slow_has_a_dispatcher(scenario):
     )
     assert sorted(some.dispatchers()) == [["ada", "bob"], ["cyd", "dan"], ["eve"]]
     some.go()
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
     assert all(some.got(name) == ALL for name in some.sinks)
 
 
@@ -107,7 +107,7 @@ def test_slow_sink_gets_its_own_dispatcher(scenario, monkeypatch):
     assert sorted(some.dispatchers()) == [["ada", "cyd"], ["bob"]] and not got
     assert some.manager.stats()["slow"]["bob"] > 0 and not some.manager.stats()["failed"]
     free.set()
-    assert some.backend.wait(10) and got == ALL
+    assert some.backend.wait("10s") and got == ALL
     assert some.manager.stats()["rows"] == {"ada": 200, "bob": 200, "cyd": 200}
     some.manager.remove("bob")
     assert some.dispatchers() == [["ada", "cyd"]]
@@ -128,7 +128,7 @@ def test_all_sinks_may_be_slow(scenario, monkeypatch):
 
     some = scenario("ada", "bob", "cyd", slow={name: slow(name) for name in got})
     some.go()
-    assert some.backend.wait(20)
+    assert some.backend.wait("20s")
     assert got == dict.fromkeys(got, ALL)
     until(lambda: len(list((some.folder / "back" / "dataflows").iterdir())) == len(some.dispatchers()))
 
@@ -139,7 +139,7 @@ def test_failing_sink_affects_no_other_dataflow(scenario):
 
     some = scenario("ada", "bob", "cyd", slow={"bob": ro.CallbackSink(full)})
     some.go()
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
     assert some.got("ada") == some.got("cyd") == ALL
     assert some.manager.stats()["failed"] == {"bob": "OSError: disk full"}
     assert some.manager.stats()["dropped"]["bob"]["t0"] > 0
@@ -151,10 +151,10 @@ def test_pause_resume_and_removal_affect_no_other_dataflow(scenario):
     some.manager.pause("bob")
     some.manager.remove("cyd")
     some.go()
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
     assert some.got("ada") == some.got("dan") == ALL and some.got("bob") == some.got("cyd") == []
     some.manager.resume("bob")
-    assert some.backend.wait(10) and some.got("bob") == [], "records from during the pause"
+    assert some.backend.wait("10s") and some.got("bob") == [], "records from during the pause"
     for name in ("bob", "dan", "ada"):
         some.manager.remove(name)
     assert not list((some.folder / "back" / "dataflows").iterdir()) and not some.backend.dispatchers.by_dataflow
@@ -181,7 +181,7 @@ def test_each_dataflow_has_all_records_once_after_a_kill(tmp_path, monkeypatch, 
         some.manager.journal.close()
         some.open()
         assert some.manager.names == names
-    assert some.backend.wait(20)
+    assert some.backend.wait("20s")
     for name in names:
         assert sorted(some.got(name)) == ALL
     some.manager.close()
@@ -217,7 +217,7 @@ def test_missing_unread_batch_fails_the_dataflow(scenario, place):
     while dispatcher.dispatch():
         pass
     assert "is gone" in some.manager.stats()["failed"]["ada"]
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
 
 
 def test_fragments_are_merged_under_a_shared_dispatcher(scenario):
@@ -229,7 +229,7 @@ def test_fragments_are_merged_under_a_shared_dispatcher(scenario):
     some.manager.defragment()
     assert some.manager.stats()["fragments"] == 1 and some.dispatchers() == [["ada", "bob", "cyd"]]
     some.go()
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
     assert some.got("ada") == some.got("bob") == ALL and values(some.sinks["cyd"], "t1") == ALL[:51]
 
 
@@ -280,7 +280,7 @@ def test_new_dataflows_join_the_existing_dispatcher(scenario):
         [request] = some.requests([f"d{i}"])
         [report] = some.manager.submit_all([request])
         firsts[f"d{i}"] = report.first["in"]
-    assert some.backend.wait(10)
+    assert some.backend.wait("10s")
     assert len(some.dispatchers()) == 1 and len(reader_threads()) <= 2
     for name, first in firsts.items():
         assert some.got(name) == ALL[first:], "records were lost or doubled"
@@ -340,7 +340,7 @@ def test_failed_submission_leaves_the_dispatcher_unchanged(scenario, monkeypatch
     monkeypatch.undo()
     some.manager.submit_all(some.requests(["bob"]))
     some.go()
-    assert some.backend.wait(10) and some.got("ada") == some.got("bob") == ALL
+    assert some.backend.wait("10s") and some.got("ada") == some.got("bob") == ALL
 
 
 def test_reassignment_includes_a_dataflow_moving_to_its_own_dispatcher():

@@ -113,7 +113,7 @@ def test_dropped_records_include_rejected_ones_and_exclude_pauses(opened):
     pause, resume = manager.pause("ada")["in"], manager.resume("ada")["in"]
     until(lambda: other.got == {"t0": 151})
     sink.freed.set()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     passed = [row["value"] < 90 for i, row in enumerate(VALUES) if not pause <= i < resume]
     wanted = {"t0": passed.count(True), ERRORS_STREAM: passed.count(False)}
     assert sink.got + Counter(dropped(manager, "ada")) == wanted

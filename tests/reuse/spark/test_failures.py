@@ -109,7 +109,7 @@ def test_only_users_of_the_step_fail(place, opened, picky, fragile, request, cap
         manager.submit(flow, source, sinks[name])
     queries = manager.stats()["queries"]
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
     assert rows(sinks["dan"].table("t0")) == alone(flows["dan"], "t0")
     assert values(sinks["ada"], "t0") == BEFORE
@@ -138,7 +138,7 @@ def test_other_streams_of_the_dataflow_continue_or_stop(on_failure, opened, pick
     manager.submit(flow, source, sink, on_failure=on_failure)
     manager.submit(bob, source, other)
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert values(sink, "in") == (BEFORE if on_failure == "stop" else [row["value"] for row in ROWS])
     assert sink.table("mean").num_rows == 24, "three keys with 17, 17 and 16 values"
     assert rows(other.table("t0")) == alone(bob, "t0")
@@ -162,7 +162,7 @@ def test_lagging_sink_gets_all_records_from_before_the_failure(opened, picky):
     until(lambda: manager.backend.fragments["f0"].ended)
     assert manager.stats()["failed"] == {"ada": WHY}, "the failure is reported at once"
     free.set()
-    assert manager.backend.wait(10) and got == {"in": BEFORE, "picky": BEFORE}
+    assert manager.backend.wait("10s") and got == {"in": BEFORE, "picky": BEFORE}
 
 
 @pytest.mark.long
@@ -186,7 +186,7 @@ def test_restart_keeps_failed_step_disabled(on_failure, opened, fragile, tmp_pat
     manager.journal.close()
     manager, _, _ = opened(sinks)
     assert manager.stats()["failed"] == {"ada": WHY}
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert values(sinks["ada"], "t0") == BEFORE
     assert values(sinks["ada"], "in") == (BEFORE if on_failure == "stop" else [row["value"] for row in ROWS])
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
@@ -204,7 +204,7 @@ def test_step_failed_at_process_end_is_retried(opened, fragile, tmp_path):
         manager.backend.kill()
     manager.journal.close()
     manager, _, _ = opened(sinks)
-    assert manager.backend.wait(10) and not manager.stats()["failed"]
+    assert manager.backend.wait("10s") and not manager.stats()["failed"]
     for name, flow in flows.items():
         assert rows(sinks[name].table("t0")) == alone(flow, "t0")
 
@@ -223,7 +223,7 @@ def test_downstream_query_processes_the_records_from_before_the_failure_and_ends
     [downstream] = [step for step in manager.backend.running_steps() if step.startswith("moving_average")]
     manager.backend.fragments["f1"].query.delay_s = 0.1  # it lags when the step raises
     go()
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     until(lambda: manager.stats()["failed"] == dict.fromkeys(("ada", "bob"), WHY))
     assert values(sinks["ada"], "t0") == BEFORE
     assert sinks["bob"].table("t1").num_rows == 24
@@ -242,7 +242,7 @@ def test_several_steps_fail_one_after_the_other(opened, tmp_path):
     for name, flow in flows.items():
         manager.submit(flow, source, sinks[name])
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
     assert manager.stats()["failed"] == dict.fromkeys(("a0", "a1", "a2"), WHY)
     assert all(values(sinks[f"a{place}"], "t0") == BEFORE for place in range(3))
@@ -261,7 +261,7 @@ def test_downstream_steps_are_disabled_in_all_stages(opened, picky):
     manager.submit(other, source, bob)
     assert manager.backend.fragments["f0"].spec.parts
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert rows(bob.table("t0")) == alone(other, "t0") and rows(ada.table("level")) == alone(flow, "level")
     whole = flow.run(ROWS)["both"].to_pylist()
     assert rows(ada.table("both")) == sorted(exact(row) for row in whole if row["seq"] < 50)
@@ -279,7 +279,7 @@ def test_dataflow_submitted_before_the_failure_is_known_fails_too(opened, picky)
         until(lambda: not manager.backend.fragments["f0"].active)
         report = manager.submit(dataflow("late", picky, averages()), source, sinks["late"])
     assert "picky" not in report.new and report.first["in"] >= 50
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
     assert manager.stats()["failed"] == dict.fromkeys(("ada", "late"), WHY)
     assert not sinks["late"].table("t1").num_columns
@@ -307,7 +307,7 @@ def test_merge_keeps_failed_step_disabled(when, opened, fragile):
         until(lambda: manager.stats()["records"].get("in.0", 0) >= 50)  # the next micro-batch has the value
     manager.defragment()
     assert manager.stats()["fragments"] == 1
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert values(sinks["ada"], "t0") == BEFORE
     until(lambda: manager.stats()["failed"] == dict.fromkeys(("ada", "cyd"), WHY))
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
@@ -321,7 +321,7 @@ def test_other_failures_of_the_query_restart_it(opened, picky):
     manager.submit(dataflow("cyd"), ro.MemorySource(ROWS[:3]), ro.MemorySink())
     manager.backend.fragments["f0"].query.harm = ConnectorError("no disk")
     go()
-    assert manager.backend.wait(10) and rows(sink.table("t0")) == alone(flow, "t0")
+    assert manager.backend.wait("10s") and rows(sink.table("t0")) == alone(flow, "t0")
     assert manager.stats()["restarts"] == {"bob": 1} and not manager.stats()["failed"]
 
 

@@ -87,7 +87,7 @@ def test_each_dataflow_gets_the_same_records_as_alone(seed, tmp_path):  # P15
         users.try_submit(choose, f"d{i}")
     assert users.manager.stats()["readings"] == len(users.read()), "each source is read once"
     (tmp_path / "gate").touch()
-    assert users.backend.wait(60)
+    assert users.backend.wait("1min")
     for name in users.flows:
         users.check(name)
     for name in users.flows:
@@ -115,7 +115,7 @@ def test_late_dataflow_gets_the_same_records_as_alone_from_its_start_on(seed, tm
             assert all(not part[stream] - whole[stream] for stream in part)
         elif users.try_submit(choose, f"d{i}"):
             alive.append(f"d{i}")
-    assert users.backend.wait(60)
+    assert users.backend.wait("1min")
     for name in alive:
         users.check(name)
     users.manager.close()
@@ -136,7 +136,7 @@ def test_all_dataflows_resume_after_a_kill(seed, tmp_path):
         users.manager.journal.close()
         users.open()
         assert users.manager.names == list(users.flows)
-    assert users.backend.wait(60)
+    assert users.backend.wait("1min")
     for name in users.flows:
         users.check(name)
     users.manager.close()
@@ -167,7 +167,7 @@ def test_fragments_are_merged_while_records_arrive(seed, tmp_path):  # P15, P18
             users.backend.kill()
             users.manager.journal.close()
             users.open()
-    assert users.backend.wait(60)
+    assert users.backend.wait("1min")
     for name in users.flows:
         users.check(name)
     users.manager.close()
@@ -179,7 +179,7 @@ def test_replacement_query_starts_as_soon_as_its_start_point_exists(tmp_path, mo
     flow = ro.Dataflow("ada")
     flow.sink("out", flow.source("in", schema={"value": "double"}))
     manager.submit(flow, ro.MemorySource([{"value": 1.0}]), ro.MemorySink())
-    assert backend.wait(10)
+    assert backend.wait("10s")
     fragment = backend.fragments["f0"]
     fragment.stop()
     reader, *_ = fragment.query_parts(backend.options)

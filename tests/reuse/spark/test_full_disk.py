@@ -121,7 +121,7 @@ def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name,
         assert manager.backend.running_steps() == {*manager.ledger.steps}
         until(lambda: has_expected_readers(manager))  # noqa: B023
         (place / "gate").touch()
-        assert manager.backend.wait(20)
+        assert manager.backend.wait("20s")
         for other, (stream, wanted) in WANTED.items():
             assert values(sinks[other], stream) == ([] if other == name else wanted)
         assert not manager.stats()["failed"] and not manager.stats()["dropped"]
@@ -147,7 +147,7 @@ def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch,
         paused = name in manager.ledger.paused
         until(lambda: has_expected_readers(manager))  # noqa: B023
         (place / "gate").touch()
-        assert manager.backend.wait(20)
+        assert manager.backend.wait("20s")
         for other, (stream, wanted) in WANTED.items():
             assert values(sinks[other], stream) == ([] if other == name and paused else wanted)
         manager.close()
@@ -176,7 +176,7 @@ def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeyp
         assert (name in manager.names) == submitted and manager.backend.running_steps() == {*manager.ledger.steps}
         until(lambda: has_expected_readers(manager))  # noqa: B023
         (place / "gate").touch()
-        assert manager.backend.wait(20)
+        assert manager.backend.wait("20s")
         for other, (stream, wanted) in WANTED.items():
             assert values(sinks[other], stream) == (wanted if other != name or submitted else [])
         manager.close()
@@ -197,7 +197,7 @@ def test_defragmentation_is_complete_or_undone_after_refused_writes(tmp_path, mo
         assert succeeds(monkeypatch, number, manager.defragment, times) or summary(manager) == before
         until(lambda: has_expected_readers(manager))  # noqa: B023
         (place / "gate").touch()
-        assert manager.backend.wait(20)
+        assert manager.backend.wait("20s")
         for name, (stream, wanted) in WANTED.items():
             assert sorted(values(sinks[name], stream)) == wanted
         assert not manager.stats()["failed"] and not manager.stats()["dropped"]
@@ -218,7 +218,7 @@ def test_nothing_is_delivered_while_progress_cannot_be_saved(tmp_path, monkeypat
         time.sleep(0.3)
         assert manager.stats()["rows"] == got and sum(got.values()) < 351
         assert not manager.stats()["failed"]
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     for name, (stream, wanted) in WANTED.items():
         assert values(sinks[name], stream) == wanted
     assert not manager.stats()["failed"] and not manager.stats()["dropped"]

@@ -67,7 +67,7 @@ class Scenario:
 
     def check(self):
         (self.folder / "gate").touch()
-        assert self.manager.backend.wait(60)
+        assert self.manager.backend.wait("1min")
         for name in self.submitted:
             last = f"t{len(FLOWS[name].nodes_of_kind('task')) - 1}"
             whole = FLOWS[name].run(ro.MemorySource(ROWS))

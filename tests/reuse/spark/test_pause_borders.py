@@ -72,7 +72,7 @@ def run_random_actions(choose, folder, actions=12):
         time.sleep(choose.choice([0, 0, 0.01, 0.05]))
     for fragment in backend.fragments.values():
         fragment.query.delay_s = 0
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     for user in alive.values():
         if user.name not in full:
             user.check(sinks[user.name])

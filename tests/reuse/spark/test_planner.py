@@ -97,7 +97,7 @@ def test_stateful_and_stateless_steps_join_while_records_arrive(opened, tmp_path
         while name == "ada" and not manager.stats()["records"].get("in.0"):
             time.sleep(0.002)
     assert manager.stats()["fragments"] == 1 and first["ada"] == 0
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert first["dan"] >= first["bob"] > 0
     for name, flow in flows.items():
         last = "t0" if name == "ada" else "t1"
@@ -133,7 +133,7 @@ def test_tasks_with_state_across_keys_join_and_move(tmp_path, join):
     for _ in range(2):
         time.sleep(0.1)
         manager.defragment()
-    assert manager.stats()["fragments"] == 1 and backend.wait(20)
+    assert manager.stats()["fragments"] == 1 and backend.wait("20s")
     for name, flow in flows.items():
         last = "t1" if len(flow.nodes_of_kind("task")) > 1 else "t0"
         assert ordered(rows(Got(sinks[name]), last)) == ordered(rows(flow.run(ro.MemorySource(ROWS)), last)), name
@@ -172,7 +172,7 @@ def test_refused_dataflow_leaves_nothing_and_can_be_submitted_again(opened, tmp_
     manager.submit(dataflow("bob", kalman(), kalman(0.1)), source, bob)
     assert manager.stats()["fragments"] == 2, "the first query may still have state of its steps"
     (tmp_path / "gate").touch()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     assert len(rows(Got(ada), "t0")) == N
     wanted = rows(dataflow("bob", kalman(), kalman(0.1)).run(ro.MemorySource(ROWS)), "t1")
     assert ordered(rows(Got(bob), "t1")) == ordered(wanted)
@@ -199,7 +199,7 @@ def test_joined_dataflow_resumes_after_a_kill(tmp_path):
         manager.journal.close()
         manager = open()
         assert manager.stats()["fragments"] == 1
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     manager.close()
     assert len(rows(Got(sinks["ada"]), "t0")) == N
     smooth = [row for row in rows(flows["ada"].run(ro.MemorySource(ROWS)), "t0") if row["seq"] >= first]
@@ -249,7 +249,7 @@ def test_queries_share_steps_before_merges(tmp_path, join, order):
     manager.journal.close()
     manager = open()
     Gated(ro.MemorySource([]), tmp_path / "gate").open()
-    assert manager.backend.wait(30) and not manager.stats()["failed"]
+    assert manager.backend.wait("30s") and not manager.stats()["failed"]
     for name, flow in flows.items():
         if name != order[1]:
             wanted = merging.expected(flow, 20.0 if name == "eve" else 25.0)

@@ -94,7 +94,7 @@ def test_steps_before_a_merge_are_shared_and_equal_a_naive_merge(spark, tmp_path
     assert new == {"ada": 4, "bob": 4, "cyd": 3, "dan": 0} and backend.stats()["readings"] == 2
     (tmp_path / "gate").touch()
     manager.remove("bob")
-    assert backend.wait(90)
+    assert backend.wait("90s")
     for name in ("ada", "cyd", "dan"):
         assert merging.got(Got(sinks[name]), flows[name]) == merging.expected(flows[name]), name
     manager.close()
@@ -121,7 +121,7 @@ def test_dataflows_start_and_end_while_queries_run(spark, tmp_path):  # P15
         time.sleep(0.05)
     assert manager.remove("ada").stopped
     source.open()
-    assert backend.wait(90)
+    assert backend.wait("90s")
     alone = {name: flow.run(CitySource(90, messages=MESSAGES)) for name, flow in flows.items()}
     assert rows(Got(sinks["bob"]), "t1") == rows(alone["bob"], "t1")
     assert rows(Got(sinks["cyd"]), "kept") == rows(alone["cyd"], "kept", late.first["city"])
@@ -153,7 +153,7 @@ def test_three_queries_are_merged(spark, tmp_path):  # P18
     stats = backend.stats()
     assert stats["queries"] == stats["fragments"] == 1
     source.open()
-    assert backend.wait(90)
+    assert backend.wait("90s")
     for (name, flow), last in zip(flows.items(), ("t0", "t1", "t0"), strict=True):
         assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last)
     manager.close()
@@ -190,7 +190,7 @@ def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
             choose.choice(workers()).kill()
             killed += 1
     source.open()
-    assert killed and backend.wait(90) and not backend.stats()["failed"]
+    assert killed and backend.wait("90s") and not backend.stats()["failed"]
     for (name, flow), last, first in zip(flows.items(), ("t0", "t1", "kept"), (0, 0, late), strict=True):
         assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last, first)
     manager.close()
@@ -209,7 +209,7 @@ def test_all_dataflows_resume_after_a_kill(spark, tmp_path):
         os.killpg(process.pid, signal.SIGKILL)
     manager = opened(spark, tmp_path)
     assert manager.names == list(FLOWS)
-    assert manager.backend.wait(90)
+    assert manager.backend.wait("90s")
     for name, last in (("ada", "t0"), ("bob", "t1")):
         whole = serving_job.dataflow(name).run(CitySource(90, messages=serving_job.MESSAGES))
         assert rows(Got(ro.ParquetSink(tmp_path / name)), last) == rows(whole, last)
@@ -268,7 +268,7 @@ def test_failed_step_fails_only_its_users(spark, tmp_path):
     manager.submit_all(Request(flow, source, sinks[name]) for name, flow in flows.items())
     assert backend.stats()["queries"] == 1
     (tmp_path / "gate").touch()
-    assert backend.wait(90)
+    assert backend.wait("90s")
     for stream in ("in", "mean"):
         assert rows(Got(sinks["bob"]), stream) == rows(flows["bob"].run(log), stream)
     assert sorted(sinks["ada"].table("picky")["value"].to_pylist()) == [row["value"] for row in log[:200]]
@@ -288,7 +288,7 @@ def test_many_dataflows_submitted_at_once_are_one_query(spark, tmp_path):
     assert {tuple(report.first.items()) for report in reports} == {(("city", 0),)}
     assert backend.stats()["queries"] == backend.stats()["readings"] == 1
     (tmp_path / "gate").touch()
-    assert backend.wait(90)
+    assert backend.wait("90s")
     for flow, sink in list(zip(flows, sinks, strict=True))[::4]:
         assert rows(Got(sink), "t1") == rows(flow.run(CitySource(90, messages=1500)), "t1")
     for flow in flows:

@@ -107,7 +107,7 @@ def test_kill_during_an_action_leaves_it_done_or_undone(tmp_path, monkeypatch, r
     for _ in range(2):
         manager = open()
         assert manager.names == (["ada"] if kind == "remove" else ["ada", "bob"])
-        assert manager.backend.wait(20)
+        assert manager.backend.wait("20s")
         assert values(sinks["ada"], "t0") == ALL
         got = values(sinks["bob"], "t1")
         if kind == "defragment":
@@ -134,7 +134,7 @@ def test_fragments_without_a_resumed_dataflow_are_removed(opened, tmp_path):
     again.submit(dataflow("bob", (0, 300)), source, sink)
     assert [p.name for p in (tmp_path / "back" / "fragments").iterdir()] == ["f1"]
     go()
-    assert again.backend.wait(10) and len(values(sink, "t0")) == 200
+    assert again.backend.wait("10s") and len(values(sink, "t0")) == 200
     again.close()
 
 
@@ -146,12 +146,12 @@ def test_restored_state_resumes_running_fragments(opened, tmp_path):
         manager.submit(flow, source, sinks[name])
     manager.pause("bob")
     go()
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
     state = manager.state()
     manager.backend.kill()
     again = ReuseManager(FakeSpark(tmp_path / "back"), rebind=lambda name, flow: (source, sinks[name]))
     again.restore(state)
-    assert again.stats()["fragments"] == 2 and again.backend.wait(10)
+    assert again.stats()["fragments"] == 2 and again.backend.wait("10s")
     assert again.stats()["dataflows"]["bob"]["paused"] and again.stats()["records"]["in.0"] == 200, (
         "the source was read again"
     )
@@ -211,7 +211,7 @@ def test_unresumable_dataflow_fails_alone(tmp_path, monkeypatch, fault, kept):
     assert again.pause("ada") == {}
     again.resume("ada")
     again.remove("ada")
-    assert again.backend.wait(10) and len(values(sinks["bob"], "t0")) == 101
+    assert again.backend.wait("10s") and len(values(sinks["bob"], "t0")) == 101
     again.close()
 
 

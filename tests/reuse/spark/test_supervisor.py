@@ -20,7 +20,7 @@ def test_failed_query_is_restarted_from_its_checkpoint(opened, caplog):
     manager.submit(dataflow("ada", (0, 300)), source, sink)
     manager.backend.fragments["f0"].query.harm = ConnectorError("no disk")
     go()
-    assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(200)]
+    assert manager.backend.wait("10s") and values(sink, "t0") == [float(i) for i in range(200)]
     assert "the query f0 of ada has failed and is restarted: ConnectorError: no disk" in caplog.text
 
 
@@ -30,13 +30,13 @@ def test_permanently_failed_query_fails_its_dataflows(opened, caplog):
     manager.backend.fragments["f0"].query.harm = ConnectorError("no disk")
     go()
     with pytest.raises(ConnectorError, match="the query f0 has failed: ConnectorError: no disk"):
-        manager.backend.wait(10)
+        manager.backend.wait("10s")
     assert manager.stats()["failed"] == {"ada": "ConnectorError: no disk"}
     assert "the query f0 of ada has failed for good" in caplog.text
     sink = ro.MemorySink()
     assert not manager.submit(dataflow("bob", (0, 300)), source, sink).reused, "a later dataflow has steps of its own"
     manager.remove("ada")
-    assert manager.backend.wait(10) and len(values(sink, "t0")) == 200
+    assert manager.backend.wait("10s") and len(values(sink, "t0")) == 200
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ def test_no_query_waits_for_a_permanently_failed_one(opened):
     assert manager.stats()["failed"] == {"bob": "ConnectorError: no disk"} and values(bob, "t1") == []
     assert manager.pause("bob") == {} and manager.resume("bob") == {}, "a failed dataflow has no borders"
     manager.remove("bob")
-    assert manager.backend.wait(10)
+    assert manager.backend.wait("10s")
 
 
 def test_missing_unread_batch_fails_the_query(two_queries):
@@ -63,7 +63,7 @@ def test_missing_unread_batch_fails_the_query(two_queries):
     (above.topic.folder / f"batch-{above.topic.batches()[-1]:06d}.json").unlink()
     manager.backend.supervisor.start(below)
     with pytest.raises(ConnectorError, match=r"batch \d+ is gone"):
-        manager.backend.wait(10)
+        manager.backend.wait("10s")
     assert [*manager.stats()["failed"]] == ["bob"]
 
 
@@ -85,7 +85,7 @@ def test_lost_spark_fails_all_queries(two_queries, monkeypatch):
         fragment.query.stop()
         fragment.query = SparkQuery(Gone())
     with pytest.raises(ConnectorError, match="Spark is gone"):
-        manager.backend.wait(10)
+        manager.backend.wait("10s")
     assert {*manager.stats()["failed"]} == {"ada", "bob"}
 
 

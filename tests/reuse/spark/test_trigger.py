@@ -133,7 +133,7 @@ def test_each_interval_has_a_micro_batch(opened):
     go()
     began = time.monotonic()
     manager.submit(dataflow("ada", (0, 300)), source, sink)
-    assert manager.backend.wait(30) and len(values(sink, "t0")) == len(ROWS)
+    assert manager.backend.wait("30s") and len(values(sink, "t0")) == len(ROWS)
     assert time.monotonic() - began > 0.4 * (len(ROWS) / 40 - 1)
     [batches] = manager.backend.micro_batches().values()
     assert batches == pytest.approx(len(ROWS) / 40, abs=3), "one for each interval, and those of its start and end"

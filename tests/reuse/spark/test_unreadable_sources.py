@@ -130,7 +130,7 @@ def test_other_sources_of_the_query_continue(method, on_failure, opened, harm, c
         manager.submit(flow, select(flow, sources), sinks[name], on_failure=on_failure)
     assert manager.stats()["queries"] == 1
     go()
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     assert rows(sinks["bob"], "mean") == alone(flows["bob"], ROWS)
     until(lambda: manager.stats()["failed"] == dict.fromkeys(("ada", "cyd"), "OSError: gone"))
     everything = [row["value"] for row in ROWS]
@@ -150,7 +150,7 @@ def test_other_sources_of_the_query_continue(method, on_failure, opened, harm, c
     late = ro.MemorySink()
     report = manager.submit(of_one("late", "other"), select(of_one("late", "other"), sources), late)
     assert "other" not in report.reused and report.first["other"] == 0, "a later dataflow reads the source again"
-    assert manager.backend.wait(20) and rows(late, "mean") == full
+    assert manager.backend.wait("20s") and rows(late, "mean") == full
     for name in (*flows, "late"):
         manager.remove(name)
     assert not manager.backend.running_steps()
@@ -166,7 +166,7 @@ def test_transient_error_of_a_source_is_retried(method, opened, harm):
     for name, flow in flows.items():
         manager.submit(flow, select(flow, sources), sinks[name])
     go()
-    assert manager.backend.wait(20) and not harm.read_text() and not manager.stats()["failed"]
+    assert manager.backend.wait("20s") and not harm.read_text() and not manager.stats()["failed"]
     assert rows(sinks["bob"], "mean") == alone(flows["bob"], ROWS)
     assert values(sinks["ada"], "mean") == MEANS[::-1]
 
@@ -187,7 +187,7 @@ def test_only_source_of_a_query_is_retried_after_a_restart(opened, harm, tmp_pat
     manager.journal.close()
     harm.unlink()
     manager, _, _ = opened(source, {"ada": sink})
-    assert manager.backend.wait(20) and not manager.stats()["failed"]
+    assert manager.backend.wait("20s") and not manager.stats()["failed"]
     assert rows(sink, "mean") == alone(flow, OTHER)
 
 
@@ -210,7 +210,7 @@ def test_restart_keeps_a_source_disabled_or_disables_it(opens, opened, harm, tmp
     manager.journal.close()
     harm.unlink(missing_ok=True)
     manager, _, _ = opened(Fragile(ro.MemorySource(OTHER), harm) if opens else None, sinks)
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     until(lambda: manager.stats()["failed"].keys() == {"ada"})
     [why] = manager.stats()["failed"].values()
     assert why == "OSError: gone" if opens else "no such broker" in why
@@ -230,7 +230,7 @@ def test_queries_are_merged_without_a_disabled_source(opened, harm):
     harm.write_text(always("initial"))
     manager.defragment()
     assert manager.stats()["fragments"] == 1
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     assert rows(sinks["bob"], "mean") == alone(flows["bob"], ROWS)
     assert values(sinks["ada"], "in") == [row["value"] for row in ROWS]
     assert manager.stats()["failed"] == {"ada": "OSError: gone"}
@@ -246,7 +246,7 @@ def test_failing_source_of_a_new_merged_query_is_disabled(opened, harm):
     harm.write_text(always("initial"))
     manager.defragment()
     go()
-    assert manager.backend.wait(20)
+    assert manager.backend.wait("20s")
     assert rows(sinks["bob"], "mean") == alone(flows["bob"], ROWS)
     assert values(sinks["ada"], "in") == [row["value"] for row in ROWS]
     until(lambda: manager.stats()["failed"] == {"ada": "OSError: gone"})

@@ -1,6 +1,7 @@
 """Download of blobs from all stores."""
 
 import uuid
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -62,7 +63,7 @@ def test_failing_store_stops_the_stream(tmp_path):
             DownloadBlob(
                 store="azure-blob://models",
                 credential=Secret("AccountName=a;AccountKey=eA==;BlobEndpoint=http://127.0.0.1:1/a"),
-                retry_s=0,
+                retry="0s",
             ),
             [{"name": "a"}],
         )
@@ -76,7 +77,8 @@ def test_failing_store_stops_the_stream(tmp_path):
         ({"blob": ""}, "blob"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"credential": "AccountKey=hush"}, "credential must be a Secret"),
-        ({"retry_s": -1}, "retry_s"),
+        ({"retry": timedelta(seconds=-1)}, "retry"),
+        ({"retry": 60}, "retry = 60: must be a timedelta or a text such as .10s."),
     ],
 )
 def test_wrong_parameters_are_refused_by_name(wrong, match):

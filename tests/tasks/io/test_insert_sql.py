@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -24,11 +25,11 @@ def _insert(task, rows, schema=None):
     return out.to_pylist(), {e["seq"]: e["reason"] for e in session.errors}
 
 
-@pytest.mark.parametrize(("given", "wanted"), [({}, 60.0), ({"retry_s": 7}, 7.0)], ids=str)
-def test_retry_s_reaches_the_store(monkeypatch, given, wanted):
+@pytest.mark.parametrize(("given", "wanted"), [({}, 60), ({"retry": "7s"}, 7)], ids=str)
+def test_retry_reaches_the_store(monkeypatch, given, wanted):
     monkeypatch.setattr("riot_ops.tasks.io.insert_sql.shared_client", lambda *_, **options: options)
     task = InsertSQL(store="sqlite://", table="readings", key=("seq",), **given)
-    assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry_s": wanted}
+    assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry": timedelta(seconds=wanted)}
 
 
 def test_rows_have_typed_columns(tmp_path):
@@ -125,10 +126,10 @@ def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
     )
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 100, "partitions": 1}
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
-        flow.start(spark, table, **options).wait(timeout_s=120)
+        flow.start(spark, table, **options).wait(timeout="2min")
     assert _read(tmp_path / "rows.db", "select count(*) from typed") == [(100,)]
     query = flow.start(spark, table, **options)
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     for name in ("typed", "keyed"):
         assert _read(tmp_path / "rows.db", f"select count(*) from {name}") == [(200,)]
     lines = [line for blob in (tmp_path / "blobs" / "lines").iterdir() for line in blob.read_bytes().splitlines()]

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -56,7 +57,7 @@ def test_all_messages_are_delivered_in_order(mosquitto, qos, protocol):
 
 
 def test_empty_batch_opens_no_connection():
-    task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout_s=0.5)
+    task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout="500ms")
     out, dead = apply(task, records(0))
     assert out.num_rows == 0 and dead == []
 
@@ -131,8 +132,8 @@ def test_messages_can_be_retained_and_expire(mosquitto):
     apply(
         publish, pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["", ""]})
     )  # an empty message removes a retained one
-    apply(publish.replace(expiry_s=1), pa.RecordBatch.from_pydict({"k": ["c"], "payload": ["3"]}))
-    apply(publish.replace(expiry_s=3600), pa.RecordBatch.from_pydict({"k": ["d"], "payload": ["4"]}))
+    apply(publish.replace(expiry="1s"), pa.RecordBatch.from_pydict({"k": ["c"], "payload": ["3"]}))
+    apply(publish.replace(expiry="1h"), pa.RecordBatch.from_pydict({"k": ["d"], "payload": ["4"]}))
     time.sleep(2.1)
     with Listener(mosquitto.url, "kept/#") as listener:
         [message] = listener.wait(1)
@@ -163,7 +164,7 @@ def test_all_transports_work(secured, certificates, transport):
 
 
 def test_login_is_read_from_the_environment(secured, monkeypatch):
-    task = t.PublishMQTT(url=secured.url, topic="env", timeout_s=5)
+    task = t.PublishMQTT(url=secured.url, topic="env", timeout="5s")
     monkeypatch.setenv(USERNAME_VARIABLE, secured.user)
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
     apply(task, records(1))
@@ -188,9 +189,9 @@ def test_wrong_password_fails_at_once(secured, protocol, password):
 
 
 def test_wrong_certificates_are_refused(secured, certificates, tmp_path):
-    def attempt(url, timeout_s=5, **more):
+    def attempt(url, timeout="5s", **more):
         with pytest.raises(ConnectorError) as caught:
-            apply(t.PublishMQTT(url=url, topic="a", timeout_s=timeout_s, username="u", **more), records(1))
+            apply(t.PublishMQTT(url=url, topic="a", timeout=timeout, username="u", **more), records(1))
         return caught.value
 
     assert "ca_file" in str(attempt(secured.tls)) and "certificate" in str(attempt(secured.tls))
@@ -204,7 +205,7 @@ def test_wrong_certificates_are_refused(secured, certificates, tmp_path):
         for url in (broker.tls, broker.wss):
             error = attempt(url, ca_file=str(expired / "ca.crt"))
             assert "expired" in str(error) and not error.retryable
-    error = attempt(secured.url.replace("mqtt:", "mqtts:").replace("127.0.0.1", "localhost"), timeout_s=0.5)
+    error = attempt(secured.url.replace("mqtt:", "mqtts:").replace("127.0.0.1", "localhost"), timeout="500ms")
     assert "TLS" in str(error) or "cannot be reached" in str(error)
 
 
@@ -215,7 +216,7 @@ def test_unreachable_broker_fails_after_the_timeout():
     ):
         start = time.monotonic()
         with pytest.raises(ConnectorError, match=text):
-            apply(t.PublishMQTT(url=url, topic="a", timeout_s=seconds), records(1))
+            apply(t.PublishMQTT(url=url, topic="a", timeout=timedelta(seconds=seconds)), records(1))
         assert time.monotonic() - start < 15
 
 
@@ -225,7 +226,7 @@ def test_silent_server_fails_after_the_timeout():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ConnectorError, match="does not answer"):
-            apply(t.PublishMQTT(url=url, topic="a", timeout_s=1.0), records(1))
+            apply(t.PublishMQTT(url=url, topic="a", timeout="1s"), records(1))
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto):
     """The broker is restarted during a batch, and between batches."""
     broker, n = own_mosquitto, 3000
     with Listener(broker.url, "trouble", qos=2) as listener:
-        task = t.PublishMQTT(url=broker.url, topic="trouble", qos=1, timeout_s=30)
+        task = t.PublishMQTT(url=broker.url, topic="trouble", qos=1, timeout="30s")
         outcome = {}
 
         def work():
@@ -267,7 +268,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos,
     n, topic = 1500, f"cuts/{qos}/{protocol}"
     wire, rng = Wire(mosquitto.url), random.Random(qos)
     with Listener(mosquitto.url, topic, qos=2) as listener:
-        task = t.PublishMQTT(url=wire.url, topic=topic, qos=qos, protocol=protocol, in_flight=50, timeout_s=30)
+        task = t.PublishMQTT(url=wire.url, topic=topic, qos=qos, protocol=protocol, in_flight=50, timeout="30s")
         outcome = {}
 
         def work():
@@ -289,7 +290,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos,
 
 
 def test_stopped_broker_fails_the_batch(own_mosquitto):
-    task = t.PublishMQTT(url=own_mosquitto.url, topic="a", timeout_s=1.5)
+    task = t.PublishMQTT(url=own_mosquitto.url, topic="a", timeout="1.5s")
     apply(task, records(10))
     own_mosquitto.kill()
     start = time.monotonic()
@@ -304,7 +305,7 @@ def test_stopped_broker_fails_the_batch(own_mosquitto):
 
 def test_missing_acknowledgement_fails_the_batch(mosquitto):
     """The timeout counts from the last acknowledgement."""
-    task = t.PublishMQTT(url=mosquitto.url, topic="a", timeout_s=0.7)
+    task = t.PublishMQTT(url=mosquitto.url, topic="a", timeout="700ms")
     apply(task, records(1))
     link = open_publisher(task.connection)._link
     link.client.on_publish = lambda *_: None
@@ -399,13 +400,17 @@ def test_password_appears_in_no_text(secured, caplog, capfd):
         ({"topic": ""}, "empty"),
         ({"topic": "a/{b"}, "template"),
         ({"qos": 3}, "qos"),
-        ({"expiry_s": 0}, "expiry_s"),
-        ({"expiry_s": 5, "protocol": "3.1.1"}, "protocol"),
+        ({"expiry": "0s"}, "expiry must be a whole number of seconds"),
+        ({"expiry": 5}, "expiry = 5: must be a timedelta or a text such as"),
+        ({"expiry": "5s", "protocol": "3.1.1"}, "protocol"),
         ({"user_properties": ("a",), "protocol": "3.1.1"}, "protocol"),
         ({"protocol": "4"}, "protocol"),
         ({"in_flight": 0}, "in_flight"),
         ({"in_flight": 70_000}, "in_flight"),
-        ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout": "0s"}, "timeout must be > 0"),
+        ({"timeout": 5}, "timeout = 5: must be a timedelta or a text such as"),
+        ({"keepalive": "500ms"}, "keepalive must be a whole number of seconds"),
+        ({"keepalive": "1d"}, "keepalive must be a whole number of seconds from .1s. to .65535s., got .86400s."),
         ({"client_id": ""}, "client_id"),
         ({"columns": ("a",)}, "payload=None"),
         ({"password": "hunter2"}, "password must be a Secret"),

@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import uuid
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -43,14 +44,17 @@ def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     monkeypatch.setattr(store_task, "shared_table", lambda *given, **options: (given, options))
     secret = Secret("x")
     table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "{seq}"}
-    assert UploadBlob(store="azure-blob://charts").blobs == (("azure-blob://charts", None), {"retry_s": 60.0})
-    upload = UploadBlob(store="azure-blob://charts", credential=secret, retry_s=7)
-    assert upload.blobs == (("azure-blob://charts", secret), {"retry_s": 7})
+    assert UploadBlob(store="azure-blob://charts").blobs == (
+        ("azure-blob://charts", None),
+        {"retry": timedelta(minutes=1)},
+    )
+    upload = UploadBlob(store="azure-blob://charts", credential=secret, retry="7s")
+    assert upload.blobs == (("azure-blob://charts", secret), {"retry": timedelta(seconds=7)})
     where, schema = {name: table[name] for name in ("store", "table", "partition")}, {"v": "double"}
     for task in (InsertTable(**table), LookupTable(**table, schema=schema), ReadTableRange(**where, schema=schema)):
-        assert task.rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
-        configured = task.replace(credential=secret, retry_s=7, parallel=3)
-        assert configured.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
+        assert task.rows == (("azure-table://", "rows", None), {"retry": timedelta(minutes=1), "parallel": 8})
+        configured = task.replace(credential=secret, retry="7s", parallel=3)
+        assert configured.rows == (("azure-table://", "rows", secret), {"retry": timedelta(seconds=7), "parallel": 3})
     assert UploadBlob(store="azure-blob://charts").parallel == DownloadBlob(store="azure-blob://charts").parallel == 8
 
 
@@ -191,10 +195,10 @@ def test_options_reach_the_store(monkeypatch):
     monkeypatch.setattr(store_task, "shared_blobs", lambda *args, **kwargs: given.append((*args, kwargs)))
     monkeypatch.setattr(store_task, "shared_table", lambda *args, **kwargs: given.append((*args, kwargs)))
     secret = Secret("env:RIOT_OPS_NOTHING")
-    _ = UploadBlob(store="azure-blob://models", credential=secret, retry_s=7).blobs
+    _ = UploadBlob(store="azure-blob://models", credential=secret, retry="7s").blobs
     table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "r", "credential": secret}
-    _ = InsertTable(**table, retry_s=8, parallel=2).rows
+    _ = InsertTable(**table, retry="8s", parallel=2).rows
     assert given == [
-        ("azure-blob://models", secret, {"retry_s": 7.0}),
-        ("azure-table://", "rows", secret, {"retry_s": 8.0, "parallel": 2}),
+        ("azure-blob://models", secret, {"retry": timedelta(seconds=7)}),
+        ("azure-table://", "rows", secret, {"retry": timedelta(seconds=8), "parallel": 2}),
     ]

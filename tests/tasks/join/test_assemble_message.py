@@ -298,6 +298,6 @@ def test_etl_records_are_complete_on_spark(spark):
     name, columns = STREAMS[0]
     flow = etl(name, "csv")
     query = flow.start(spark, messages(name, 3000), max_records=1500)
-    query.wait(timeout_s=180)
+    query.wait(timeout="3min")
     assert not query.active
     complete(query, flow, name, columns, 3000)

@@ -320,7 +320,7 @@ def test_stages_switch_at_the_same_place(store, size):
 def test_spark_switches_at_the_same_place(spark, store):
     batch, flow = mixed(random.Random(2), 60), swap(store, 2)
     query = flow.start(spark, pa.Table.from_batches([batch]), max_records=30)
-    query.wait(timeout_s=240)
+    query.wait(timeout="4min")
     assert not query.active
     same_as_in_process(query, batch, flow)
 

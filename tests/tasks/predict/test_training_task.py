@@ -142,7 +142,7 @@ def test_spark_trains_the_same_models(spark, tmp_path):
     schema = {f.name: f.type for f in table.schema}
     flow.sink("out", flow.source("in", schema=schema).to(task, id="train"))
     query = flow.start(spark, table, max_records=25)
-    query.wait(timeout_s=120)
+    query.wait(timeout="2min")
     assert not query.active
     local = flow.run(table)
     assert sorted(map(exact, query["train"].to_pylist())) == sorted(map(exact, local["train"].to_pylist()))

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -265,11 +266,11 @@ class SparkRunner(Runner):
         until = time.monotonic() + seconds + START_SECONDS
         try:
             while not (report := probe.report()).begin_at(WARM_UP_MESSAGES) and time.monotonic() < until:
-                query.wait(0.2)
-            query.wait(max(0.1, report.begin + seconds - time.time()))
+                query.wait("200ms")
+            query.wait(timedelta(seconds=max(0.1, report.begin + seconds - time.time())))
             idle = 0
             while idle < 3 and time.monotonic() < until:  # wait until all that was read has been delivered
-                query.wait(0.2)
+                query.wait("200ms")
                 idle = 0 if query.streaming.status["isDataAvailable"] else idle + 1
         finally:
             query.stop()

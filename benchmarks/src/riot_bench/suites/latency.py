@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def _steady_quantiles(spark: Any, workload: Workload, trigger: str, span: int, l
     )
     begun = time.monotonic()
     while query.summary.batches < WARM_BATCHES and time.monotonic() - begun < limit:
-        query.wait(1)
+        query.wait("1s")
     before = len(query.summary.latency.blocks())
-    query.wait(span)
+    query.wait(timedelta(seconds=span))
     query.stop()
     steady = Latency()
     steady.extend(query.summary.latency.blocks()[before:])

@@ -149,7 +149,7 @@ def test_differing_outputs_are_reported(monkeypatch, tmp_path):
                 {node.id: self.opened(node.id) for node in self.flow.nodes_of_kind("source")}, sinks=self.sink
             )
 
-        def wait(self, timeout_s):
+        def wait(self, timeout):
             return True
 
         def close(self):

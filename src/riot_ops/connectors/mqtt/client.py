@@ -12,16 +12,18 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.retry import Failure, retry
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
-from riot_ops.core.parameters import Count, Positive, check_parameters
+from riot_ops.core.parameters import Count, Duration, as_timedelta, check_parameters
 from riot_ops.core.secret import Secret
 
-__all__ = ["MQTTConnection", "PahoLink", "client_subclass", "paho_client", "unique_client_id"]
+__all__ = ["MQTTConnection", "PahoLink", "client_subclass", "paho_client", "unique_client_id", "whole_seconds"]
 
 #: Default port of each URL scheme.
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
@@ -32,6 +34,9 @@ FOLDER = "file"
 
 #: Longest topic and longest will.
 MAX_TEXT_BYTES = 65_535
+#: Maximum of the seconds that the protocol has for the keep alive, and for the expiry of a message and a session.
+MAX_KEEPALIVE_S = 65_535
+MAX_EXPIRY_S = 2**32 - 1
 
 USERNAME = "RIOT_OPS_MQTT_USERNAME"
 PASSWORD = "RIOT_OPS_MQTT_PASSWORD"  # noqa: S105 (the name of a variable)
@@ -57,6 +62,22 @@ MAX_PACKETS = 256
 LOG_SECONDS = 10.0
 
 _LOG = logging.getLogger(__name__)
+
+
+def whole_seconds(name: str, value: Duration, maximum: int = MAX_EXPIRY_S) -> int:
+    """Return the seconds of a duration that the protocol sends as a number.
+
+    >>> whole_seconds("keepalive", "1min", 65_535)
+    60
+    >>> whole_seconds("keepalive", "500ms", 65_535)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: keepalive must be a whole number of seconds from '1s' to '65535s', got '0.5s'
+    """
+    seconds, rest = divmod(as_timedelta(value), timedelta(seconds=1))
+    if rest or not 1 <= seconds <= maximum:
+        given = as_timedelta(value).total_seconds()
+        raise ConfigError(f"{name} must be a whole number of seconds from '1s' to '{maximum}s', got '{given:g}s'")
+    return seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +112,11 @@ class MQTTConnection:
         connections with the same id.
     protocol : "5" or "3.1.1", default "5"
         Version of MQTT.
-    keepalive_s : int, seconds, default 60
-        Maximum time without a packet between client and broker.
+    keepalive : timedelta or text such as "10s", default 1 minute
+        Maximum time, in whole seconds up to 65,535, without a packet between client and broker.
     in_flight : int, >= 1, default 100
         Maximum number of unacknowledged messages.
-    timeout_s : float, seconds, default 60
+    timeout : timedelta or text such as "10s", default 1 minute
         How long to try to reach the broker, and how long to wait for an acknowledgement.
     """
 
@@ -111,9 +132,9 @@ class MQTTConnection:
     will_retain: bool = False
     client_id: str | None = None
     protocol: Literal["5", "3.1.1"] = "5"
-    keepalive_s: Count = 60
+    keepalive: Duration = timedelta(minutes=1)
     in_flight: Count = 100
-    timeout_s: Positive = 60.0
+    timeout: Duration = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -152,6 +173,8 @@ class MQTTConnection:
             raise ConfigError(f"in_flight must be between 1 and 65535, got {self.in_flight}")
         if self.client_id == "":
             raise ConfigError("client_id must not be empty")
+        whole_seconds("keepalive", self.keepalive, MAX_KEEPALIVE_S)
+        duration_seconds("timeout", self.timeout)
 
     def _check_will(self, scheme: str) -> None:
         if self.will_topic is None:
@@ -168,6 +191,10 @@ class MQTTConnection:
             )
         if len(self.will_payload.encode()) > MAX_TEXT_BYTES:
             raise ConfigError("will_payload must have at most 65,535 bytes")
+
+    @property
+    def timeout_seconds(self) -> float:
+        return as_timedelta(self.timeout).total_seconds()
 
     @property
     def connection(self) -> MQTTConnection:
@@ -258,7 +285,7 @@ class PahoLink:
             reconnect_on_failure=False,
         )
         self.client.max_inflight_messages_set(0)  # this class limits the window
-        self.client.connect_timeout = min(RESPONSE_TIMEOUT_S, connection.timeout_s)
+        self.client.connect_timeout = min(RESPONSE_TIMEOUT_S, connection.timeout_seconds)
         self.client.on_connect = self._on_connect
         self.client.on_disconnect = self._on_disconnect
         if self.scheme in ("ws", "wss"):
@@ -315,12 +342,12 @@ class PahoLink:
         Raises :class:`ConnectorError`; immediately if the error is permanent.
         """
         self._back_off()
-        until = time.monotonic() + self.connection.timeout_s
+        until = time.monotonic() + self.connection.timeout_seconds
         retry(
             f"the MQTT broker {self.connection.url}",
             lambda: self._connect(until),
             lambda error: Failure(str(error), error.retryable) if isinstance(error, ConnectorError) else None,
-            self.connection.timeout_s,
+            self.connection.timeout_seconds,
             sleep=self._pause,
         )
 
@@ -352,7 +379,12 @@ class PahoLink:
             if self._opened:
                 self.client.reconnect()
             else:
-                self.client.connect(self._host, self._port, self.connection.keepalive_s, **self._connect_options())
+                self.client.connect(
+                    self._host,
+                    self._port,
+                    whole_seconds("keepalive", self.connection.keepalive, MAX_KEEPALIVE_S),
+                    **self._connect_options(),
+                )
                 self._opened = True
         except ssl.SSLCertVerificationError as error:
             hint = "" if self.connection.ca_file or "expired" in error.verify_message else "; see ca_file"

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import MQTTConnection
+from riot_ops.connectors.mqtt.client import MQTTConnection, whole_seconds
 from riot_ops.connectors.mqtt.publisher import OutgoingMessage, open_publisher
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Duration
 
 __all__ = ["MQTTPublication"]
 
@@ -33,7 +33,7 @@ class MQTTPublication(MQTTConnection):
     columns: tuple[str, ...] = ()
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
-    expiry_s: Count | None = None
+    expiry: Duration | None = None
     user_properties: tuple[str, ...] = ()
 
     def validate(self) -> None:
@@ -42,10 +42,12 @@ class MQTTPublication(MQTTConnection):
         if set(self.topic) & set("+#\0") or len(fixed.encode()) > MAX_TOPIC_BYTES:
             raise ConfigError(f"topic must not contain '+', '#' or NUL, nor be too long, got {self.topic!r}")
         template(self.topic)
+        if self.expiry is not None:
+            whole_seconds("expiry", self.expiry)
         if self.columns and self.payload is not None:
             raise ConfigError("columns make a JSON message: give payload=None with them")
-        if self.protocol == "3.1.1" and (self.expiry_s is not None or self.user_properties):
-            raise ConfigError("expiry_s and user_properties need protocol='5': MQTT 3.1.1 has neither")
+        if self.protocol == "3.1.1" and (self.expiry is not None or self.user_properties):
+            raise ConfigError("expiry and user_properties need protocol='5': MQTT 3.1.1 has neither")
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -80,8 +82,9 @@ class MQTTPublication(MQTTConnection):
                 rows.append(row)
                 outgoing.append(OutgoingMessage(topic, payload, self._user(properties, row) if properties else ()))
         if outgoing:
+            expiry_s = None if self.expiry is None else whole_seconds("expiry", self.expiry)
             refused = open_publisher(self.connection).publish(
-                outgoing, qos=self.qos, retain=self.retain, expiry_s=self.expiry_s
+                outgoing, qos=self.qos, retain=self.retain, expiry_s=expiry_s
             )
             for position, (reason, message) in sorted(refused.items()):
                 add_rejected(rows[position], reason, message)

@@ -58,7 +58,7 @@ class Publisher(Protocol):
         Raises
         ------
         ConnectorError
-            If the broker cannot be reached, or does not acknowledge, within ``timeout_s``. Some of the messages may
+            If the broker cannot be reached, or does not acknowledge, within ``timeout``. Some of the messages may
             have been delivered.
         """
 
@@ -152,7 +152,7 @@ def _client_type() -> Any:
 class _PublishingLink(PahoLink):
     def __init__(self, connection: MQTTConnection) -> None:
         # the session lets QoS 2 continue after an interruption; a broker would never remove a session of 3.1.1
-        session_s = int(connection.timeout_s) + 1 if connection.protocol == "5" else 0
+        session_s = int(connection.timeout_seconds) + 1 if connection.protocol == "5" else 0
         super().__init__(connection, unique_client_id(connection.client_id), session_s, client_type=_client_type())
         self.client.on_publish = self._on_publish
         self._pending: dict[int, int] = {}  # by packet id, the position of each unacknowledged message
@@ -221,10 +221,10 @@ class _PublishingLink(PahoLink):
             raise ConnectorError(
                 f"the MQTT broker {self.connection.url} refuses messages: {self._busy_reason}", retryable=True
             )
-        if time.monotonic() - self._last_ack > self.connection.timeout_s:
+        if time.monotonic() - self._last_ack > self.connection.timeout_seconds:
             raise ConnectorError(
                 f"the MQTT broker {self.connection.url} has acknowledged nothing for "
-                f"{self.connection.timeout_s:g} s; {len(self._pending)} messages wait",
+                f"{self.connection.timeout_seconds:g} s; {len(self._pending)} messages wait",
                 retryable=True,
             )
 

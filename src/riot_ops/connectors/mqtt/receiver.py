@@ -225,7 +225,7 @@ class _PahoSubscriber(PahoLink):
                 self._received.released.append(packet)
         if self._failure is not None:
             raise self._failure
-        if not self.ready and time.monotonic() - self.since > self.connection.timeout_s:
+        if not self.ready and time.monotonic() - self.since > self.connection.timeout_seconds:
             raise ConnectorError(
                 f"the MQTT broker {self.connection.url} does not confirm the subscription", retryable=True
             )

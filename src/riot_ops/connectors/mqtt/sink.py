@@ -32,11 +32,11 @@ class MQTTSink(MQTTPublication, Sink):
         As for :class:`riot_ops.tasks.PublishMQTT`; ``{stream}`` is the name of the stream.
     payload : str or None, default None
         Field with the message; None: a JSON object of the record.
-    columns, qos, retain, expiry_s, user_properties
+    columns, qos, retain, expiry, user_properties
         As for :class:`riot_ops.tasks.PublishMQTT`.
     url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
-    client_id, protocol, keepalive_s, in_flight, timeout_s
+    client_id, protocol, keepalive, in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Examples

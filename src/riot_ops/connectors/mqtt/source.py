@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,12 +17,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import MQTTConnection
+from riot_ops.connectors.mqtt.client import MQTTConnection, whole_seconds
 from riot_ops.connectors.mqtt.receiver import Receiver
 from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
 from riot_ops.connectors.mqtt.subscription import Subscription
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.parameters import Count, Positive, parameters_to_json
+from riot_ops.core.parameters import Count, Duration, as_timedelta, parameters_to_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import Secret
@@ -51,7 +53,7 @@ class MQTTSource(MQTTConnection, Source):
     on, a range of offsets always has the same messages. After a crash in between, the broker sends unacknowledged
     messages again: with QoS 1 a message may then arrive twice, unless ``id_properties`` identify it.
 
-    While no run reads, the broker must keep the session: give it a long lifetime (``session_s``), and let the broker
+    While no run reads, the broker must keep the session: give it a long ``session_expiry``, and let the broker
     queue enough (Mosquitto: ``max_queued_messages 0``, ``max_inflight_messages``, ``persistence true``). Messages
     published before the first subscription are not received. A source without a checkpoint continues after the last
     commit.
@@ -68,7 +70,7 @@ class MQTTSource(MQTTConnection, Source):
         Stable name at the broker, used by this source alone: it identifies the session.
     qos : 0, 1 or 2, default 1
         Maximum quality of service; that of the publisher is not raised.
-    session_s : int, seconds, default 604800 (a week)
+    session_expiry : timedelta or text such as "1h", whole seconds, default 7 days
         How long the broker keeps the session without a connection (MQTT 5).
     spool_bytes : int, >= 4 MiB, default 1 GiB
         When the spool reaches this size, the source acknowledges no more messages until some have been processed.
@@ -80,11 +82,11 @@ class MQTTSource(MQTTConnection, Source):
         dropped.
     messages : int or None, default None
         End after this many messages of the spool.
-    idle_s : float or None, seconds, default None
+    idle : timedelta or text such as "10s", or None, default None
         End when no message has arrived for this long.
     url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
-    protocol, keepalive_s, in_flight, timeout_s
+    protocol, keepalive, in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Shapes and rates
@@ -93,7 +95,7 @@ class MQTTSource(MQTTConnection, Source):
 
     Errors
     ------
-    A broker that cannot be reached for ``timeout_s``, a refused login or subscription, an untrusted
+    A broker that cannot be reached for ``timeout``, a refused login or subscription, an untrusted
     certificate, and a spool that is damaged, missing or in use raise :class:`ConnectorError` in
     :meth:`latest`.
 
@@ -122,12 +124,12 @@ class MQTTSource(MQTTConnection, Source):
     spool: str
     qos: Literal[0, 1, 2] = 1
     in_flight: Count = 500
-    session_s: Count = 604_800
+    session_expiry: Duration = timedelta(weeks=1)
     spool_bytes: SpoolBytes = 1 << 30
     time_property: str | None = None
     id_properties: tuple[str, ...] = ()
     messages: Count | None = None
-    idle_s: Positive | None = None
+    idle: Duration | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spool", str(local_path(self.spool, "spool").absolute()))
@@ -148,6 +150,9 @@ class MQTTSource(MQTTConnection, Source):
         super().validate()
         if self.client_id is None:
             raise ConfigError("MQTTSource needs a client_id: the broker keeps the session under this name")
+        whole_seconds("session_expiry", self.session_expiry)
+        if self.idle is not None:
+            duration_seconds("idle", self.idle)
         if not self.topics:
             raise ConfigError("topics must not be empty")
         for topic in self.topics:
@@ -177,7 +182,12 @@ class MQTTSource(MQTTConnection, Source):
             if known is None:
                 receiver = Receiver(
                     Subscription(
-                        self.connection, self.topics, self.qos, self.session_s, self.time_property, self.id_properties
+                        self.connection,
+                        self.topics,
+                        self.qos,
+                        whole_seconds("session_expiry", self.session_expiry),
+                        self.time_property,
+                        self.id_properties,
                     ),
                     Spool(Path(self.spool), self.spool_bytes, _CANCELLED.setdefault(self.spool, threading.Event())),
                 )
@@ -246,9 +256,9 @@ class MQTTSource(MQTTConnection, Source):
         if self.messages is not None and offset["seq"] >= self.messages:
             return True
         known = _RECEIVERS.get(self.spool)
-        if self.idle_s is None or known is None or offset["seq"] < known[1].spool.end:
+        if self.idle is None or known is None or offset["seq"] < known[1].spool.end:
             return False
-        return known[1].idle_s() >= self.idle_s
+        return known[1].idle_s() >= as_timedelta(self.idle).total_seconds()
 
     def waits(self) -> bool:
         return True
@@ -261,7 +271,7 @@ class MQTTSource(MQTTConnection, Source):
         receiver.add_listener(wake)
         if offset["seq"] < receiver.spool.end:  # messages may have come before the listener
             return 0.0
-        return math.inf if self.idle_s is None else max(self.idle_s - receiver.idle_s(), 0.0)
+        return math.inf if self.idle is None else max(as_timedelta(self.idle).total_seconds() - receiver.idle_s(), 0.0)
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         a, b = int(start["seq"]), int(end["seq"])

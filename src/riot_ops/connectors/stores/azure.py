@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from riot_ops.connectors.retry import Failure, map_parallel, retry
 from riot_ops.connectors.stores.blob import BlobStore, check_name
 from riot_ops.connectors.stores.table import Key, Row, TableStore
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, MissingExtraError, RiotError, excerpt
+from riot_ops.core.parameters import Duration
 from riot_ops.core.secret import Secret
 
 __all__ = ["AzureBlobs", "AzureTable"]
@@ -43,17 +45,17 @@ class AzureBlobs(BlobStore):
     container : str
     connection : Secret
         The connection string of the storage account.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
     """
 
-    def __init__(self, container: str, connection: Secret, *, retry_s: float = 60.0) -> None:
+    def __init__(self, container: str, connection: Secret, *, retry: Duration = "1min") -> None:
         try:
             from azure.storage.blob import BlobServiceClient, LinearRetry
         except ImportError:
             raise MissingExtraError("azure-blob://", "azure") from None
         self.label = f"azure-blob://{container}"
-        self._retry_s = retry_s
+        self._retry_s = duration_seconds("retry", retry, zero=True)
         self._service = _connected(
             self.label,
             connection,
@@ -145,19 +147,19 @@ class AzureTable(TableStore):
     table : str
     connection : Secret
         The connection string of the storage account.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
     parallel : int, default 8
         Number of concurrent transactions or look-ups.
     """
 
-    def __init__(self, table: str, connection: Secret, *, retry_s: float = 60.0, parallel: int = 8) -> None:
+    def __init__(self, table: str, connection: Secret, *, retry: Duration = "1min", parallel: int = 8) -> None:
         try:
             from azure.data.tables import TableServiceClient
         except ImportError:
             raise MissingExtraError("azure-table://", "azure") from None
         self.label = f"the table {table} of azure-table://"
-        self._retry_s = retry_s
+        self._retry_s = duration_seconds("retry", retry, zero=True)
         self.parallel = parallel
         self._service = _connected(self.label, connection, TableServiceClient.from_connection_string, retry_total=0)
         self._table = self._service.get_table_client(table)

@@ -13,6 +13,7 @@ from riot_ops.connectors.stores.sql_stores import SqlBlobs, SqlTableStore
 from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.stores.table import TableStore, check_table
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import local_path
 from riot_ops.core.secret import Secret
 
@@ -47,7 +48,7 @@ def check_blob_url(url: str, credential: Secret | None = None) -> tuple[str, str
     return "sql", url
 
 
-def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> BlobStore:
+def open_blobs(url: str, credential: Secret | None = None, *, retry: Duration = "1min") -> BlobStore:
     """Open a blob store by its URL.
 
     Parameters
@@ -58,8 +59,8 @@ def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 6
     credential : Secret, optional
         For Azure the connection string, by default the value of the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
 
     Examples
     --------
@@ -74,15 +75,15 @@ def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 6
     if kind == "memory":
         return MemoryBlobs(place)
     if kind == "sql":
-        return SqlBlobs(url, credential, retry_s=retry_s)
-    return AzureBlobs(place, credential or Secret.env(AZURE_VARIABLE), retry_s=retry_s)
+        return SqlBlobs(url, credential, retry=retry)
+    return AzureBlobs(place, credential or Secret.env(AZURE_VARIABLE), retry=retry)
 
 
-def shared_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> BlobStore:
+def shared_blobs(url: str, credential: Secret | None = None, *, retry: Duration = "1min") -> BlobStore:
     """Like :func:`open_blobs`, but opened once per process and closed at exit."""
     if credential is None and check_blob_url(url)[0] == "azure":
         credential = Secret.env(AZURE_VARIABLE)
-    return shared_client(open_blobs, url, credential, retry_s=retry_s)
+    return shared_client(open_blobs, url, credential, retry=retry)
 
 
 def check_table_url(url: str, credential: Secret | None = None) -> str:
@@ -96,7 +97,7 @@ def check_table_url(url: str, credential: Secret | None = None) -> str:
 
 
 def open_table(
-    url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0, parallel: int = 8
+    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", parallel: int = 8
 ) -> TableStore:
     """Open a table by the URL of its service and its name.
 
@@ -110,8 +111,8 @@ def open_table(
     credential : Secret, optional
         For Azure the connection string, by default the value of the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
     parallel : int, default 8
         Number of concurrent calls, if the store supports them.
 
@@ -127,14 +128,14 @@ def open_table(
     check_table(table)
     kind = check_table_url(url, credential)
     if kind == "azure":
-        return AzureTable(table, credential or Secret.env(AZURE_VARIABLE), retry_s=retry_s, parallel=parallel)
-    return SqlTableStore("sqlite://" if kind == "memory" else url, table, credential, retry_s=retry_s)
+        return AzureTable(table, credential or Secret.env(AZURE_VARIABLE), retry=retry, parallel=parallel)
+    return SqlTableStore("sqlite://" if kind == "memory" else url, table, credential, retry=retry)
 
 
 def shared_table(
-    url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0, parallel: int = 8
+    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", parallel: int = 8
 ) -> TableStore:
     """Like :func:`open_table`, but opened once per process and closed at exit."""
     if credential is None and check_table_url(url) == "azure":
         credential = Secret.env(AZURE_VARIABLE)
-    return shared_client(open_table, url, table, credential, retry_s=retry_s, parallel=parallel)
+    return shared_client(open_table, url, table, credential, retry=retry, parallel=parallel)

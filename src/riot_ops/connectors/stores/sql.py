@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from riot_ops.connectors.retry import Failure, retry
 from riot_ops.connectors.stores.sql_url import check_sql_url
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, MissingExtraError, RiotError, excerpt
+from riot_ops.core.parameters import Duration
 from riot_ops.core.secret import Secret
 
 __all__ = ["SqlTable", "upsert"]
@@ -35,8 +37,8 @@ class SqlTable:
         Columns of the primary key; they are not nullable.
     credential : Secret, optional
         The password.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
 
     Examples
     --------
@@ -58,7 +60,7 @@ class SqlTable:
         key: tuple[str, ...],
         credential: Secret | None = None,
         *,
-        retry_s: float = 60.0,
+        retry: Duration = "1min",
     ) -> None:
         try:
             import sqlalchemy as sa
@@ -67,7 +69,7 @@ class SqlTable:
         check_sql_url("store", url, credential=credential)
         address = sa.make_url(url)
         self.label = f"the table {name} of {url}"
-        self._retry_s = retry_s
+        self._retry_s = duration_seconds("retry", retry, zero=True)
         self._password = credential.reveal() if credential is not None else None
         if self._password is not None:
             address = address.set(password=self._password)

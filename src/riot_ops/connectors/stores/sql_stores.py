@@ -11,6 +11,7 @@ from riot_ops.connectors.stores.blob import BlobStore, check_name
 from riot_ops.connectors.stores.sql import SqlTable
 from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Key, Row, TableStore
 from riot_ops.core.errors import RecordError, excerpt
+from riot_ops.core.parameters import Duration
 from riot_ops.core.secret import Secret
 
 __all__ = ["SqlBlobs", "SqlTableStore"]
@@ -25,13 +26,13 @@ class SqlBlobs(BlobStore):
         URL of the database, without a password.
     credential : Secret, optional
         The password.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
     """
 
-    def __init__(self, url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
+    def __init__(self, url: str, credential: Secret | None = None, *, retry: Duration = "1min") -> None:
         columns = pa.schema([("name", pa.string()), ("data", pa.binary())])
-        self._rows = SqlTable(url, "blobs", columns, ("name",), credential, retry_s=retry_s)
+        self._rows = SqlTable(url, "blobs", columns, ("name",), credential, retry=retry)
         self.label = self._rows.label
 
     def create(self) -> None:
@@ -107,13 +108,13 @@ class SqlTableStore(TableStore):
         Created at first use.
     credential : Secret, optional
         The password.
-    retry_s : float, default 60
-        How long a call is retried after transient errors, in seconds.
+    retry : timedelta or text such as "1min", default "1min"
+        How long a call is retried after transient errors.
     """
 
-    def __init__(self, url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
+    def __init__(self, url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min") -> None:
         columns = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("data", pa.binary())])
-        self._rows = SqlTable(url, table, columns, ("partition_key", "row_key"), credential, retry_s=retry_s)
+        self._rows = SqlTable(url, table, columns, ("partition_key", "row_key"), credential, retry=retry)
         self.label = self._rows.label
 
     def create(self) -> None:

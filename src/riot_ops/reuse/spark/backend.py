@@ -14,7 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import independent_parts
 from riot_ops.reuse.ledger import PauseChange, Removal
@@ -440,9 +442,9 @@ class FragmentsBackend:
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float | None = None) -> bool:
+    def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until all sources have ended, or are paused, and all records are delivered; False after a timeout."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        until = None if timeout is None else time.monotonic() + duration_seconds("timeout", timeout)
         while True:
             with self.lock:
                 self.supervisor.check(self.fragments)

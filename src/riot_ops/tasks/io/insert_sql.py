@@ -48,7 +48,7 @@ class InsertSQL(StoreTask):
         Nested fields are stored as JSON text.
     batch : int, >= 1, default 100
         Most rows per transaction. (The benchmark uses 10.)
-    credential, retry_s
+    credential, retry
         The password, and how long to retry, see :class:`StoreTask`.
 
     Shapes and rates
@@ -109,7 +109,7 @@ class InsertSQL(StoreTask):
         """Return the table, opened once per process."""
         stored = result_fields(schema.names, {*self.key}) if self.fields is None else self.fields
         columns = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in stored])
-        return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
+        return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry=self.retry)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         table = self.rows(batch.schema)

@@ -30,7 +30,7 @@ class InsertTable(TableTask):
 
     Parameters
     ----------
-    store, table, partition, credential, retry_s, parallel
+    store, table, partition, credential, retry, parallel
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     row : str
         Template of the row key, such as ``"{event_time:ms}|{sensor_id}"``; it must identify a record

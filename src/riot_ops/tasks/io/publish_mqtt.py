@@ -25,7 +25,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
 
     A batch is finished once the broker has acknowledged all its messages (QoS 1 and 2), with up to
     ``in_flight`` messages sent ahead of their acknowledgements. After a lost connection, publishing resumes
-    where it stopped. If the broker is unreachable for ``timeout_s``, the batch fails and is processed again, so
+    where it stopped. If the broker is unreachable for ``timeout``, the batch fails and is processed again, so
     a message may arrive twice but is not lost: at least once. QoS 2 avoids repeats as long as the broker keeps
     the publisher's session. QoS 0 is at most once.
 
@@ -41,7 +41,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         Quality of service.
     retain : bool, default False
         Whether the broker keeps the message for later subscribers; an empty message removes it.
-    expiry_s : int or None, seconds
+    expiry : timedelta or text such as "1h", whole seconds, or None
         Time after which the broker no longer delivers the message (MQTT 5).
     user_properties : tuple of str
         Fields to send as user properties of the message (MQTT 5), such as ``seq``, by which a subscriber
@@ -65,10 +65,10 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     client_id : str or None
         Prefix of the client's identifier, to which each process adds a random part.
     protocol : "5" or "3.1.1", default "5"
-    keepalive_s : int, seconds, default 60
+    keepalive : timedelta or text such as "10s", whole seconds, default 1 minute
     in_flight : int, >= 1, default 100
         Most messages that wait for an acknowledgement.
-    timeout_s : float, seconds, default 60
+    timeout : timedelta or text such as "10s", default 1 minute
         How long to try to reach the broker, and to wait for an acknowledgement.
 
     Shapes and rates

@@ -36,7 +36,7 @@ class ReadTableRange(TableTask):
 
     Parameters
     ----------
-    store, table, partition, credential, retry_s, parallel
+    store, table, partition, credential, retry, parallel
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     start, end : str, default "{start}" and "{end}"
         Templates of the first row key and of the one after the last, or of prefixes of them.

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,9 +20,10 @@ from riot_ops.connectors.stores.blob import BlobStore
 from riot_ops.connectors.stores.factory import check_blob_url, check_table_url, shared_blobs, shared_table
 from riot_ops.connectors.stores.table import TableStore, check_table, storable_value
 from riot_ops.connectors.template import Template, template
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
-from riot_ops.core.parameters import Count, NonNegative
+from riot_ops.core.parameters import Count, Duration
 from riot_ops.core.secret import Secret
 from riot_ops.task import Requirement, StatelessTask
 
@@ -41,8 +43,8 @@ class StoreTask(StatelessTask):
     credential : Secret or None
         For Azure the connection string, None: the one in the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
-    retry_s : float, >= 0, default 60
-        For how long a call with a transient failure is retried (s). A call that still fails, or fails for
+    retry : timedelta >= 0 or text such as "10s", default 1 minute
+        How long a call with a transient failure is retried. A call that still fails, or fails for
         another reason (key, missing container, full disk), stops the dataflow with a
         :class:`ConnectorError`; a restart continues from its checkpoint.
     """
@@ -56,9 +58,10 @@ class StoreTask(StatelessTask):
 
     store: str
     credential: Secret | None = None
-    retry_s: NonNegative = 60.0
+    retry: Duration = timedelta(minutes=1)
 
     def validate(self) -> None:
+        duration_seconds("retry", self.retry, zero=True)
         for name in self.templates:
             self.template(name)
 
@@ -98,7 +101,7 @@ class BlobTask(StoreTask):
     store : str
         A folder (path or ``file:///path``), ``azure-blob://container``, the address of a database such as
         ``sqlite:///file.db``, or ``memory://name`` (within the process, for tests).
-    credential, retry_s
+    credential, retry
         See :class:`StoreTask`.
     parallel : int, >= 1, default 8
         Number of concurrent transfers.
@@ -113,7 +116,7 @@ class BlobTask(StoreTask):
     @property
     def blobs(self) -> BlobStore:
         """The store, opened once per process."""
-        return shared_blobs(self.store, self.credential, retry_s=self.retry_s)
+        return shared_blobs(self.store, self.credential, retry=self.retry)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,7 @@ class TableTask(StoreTask):
         the process, for tests).
     table : str
         Name of the table: 3 to 63 ASCII letters and digits. In a database it is created at the first use.
-    credential, retry_s
+    credential, retry
         See :class:`StoreTask`.
     parallel : int, >= 1, default 8
         Number of concurrent calls (Azure).
@@ -151,7 +154,7 @@ class TableTask(StoreTask):
     @property
     def rows(self) -> TableStore:
         """The table, opened once per process."""
-        return shared_table(self.store, self.table, self.credential, retry_s=self.retry_s, parallel=self.parallel)
+        return shared_table(self.store, self.table, self.credential, retry=self.retry, parallel=self.parallel)
 
 
 def reject(batch: pa.RecordBatch, failures: Failures, dead: DeadLetters) -> npt.NDArray[np.bool_]:

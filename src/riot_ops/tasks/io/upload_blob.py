@@ -33,7 +33,7 @@ class UploadBlob(BlobTask):
 
     Parameters
     ----------
-    store, credential, retry_s, parallel
+    store, credential, retry, parallel
         Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
     blob : str, default "{name}"
         Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.

@@ -29,7 +29,7 @@ class LookupTable(TableTask):
 
     Parameters
     ----------
-    store, table, partition, credential, retry_s, parallel
+    store, table, partition, credential, retry, parallel
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     row : str
         Template of the row key.

@@ -211,7 +211,7 @@ def test_spark_keeps_digits(spark, tmp_path):
     aggregates["sum"] = ("id", "sum")
     flow.sink("o", rows.to(t.Window(frame="1min", aggregates=aggregates), id="w"))
     query = flow.start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=2)
-    query.wait(timeout_s=240)
+    query.wait(timeout="4min")
     wanted = flow.run(table)["w"].select(list(aggregates))
     assert query["w"].select(list(aggregates)).equals(wanted)
     assert wanted["sum"].to_pylist() == [None]

@@ -99,7 +99,7 @@ class BrokerEnds:
             topics=(f"{self._side}/{stream}",),
             client_id=name,
             spool=str(self._folder / name),
-            session_s=1,
+            session_expiry="1s",
         )
         return self._last
 

@@ -175,7 +175,7 @@ def check_outputs(
         execution.submit(flow, sinks[flow.name])
     gate.touch()
     execution.manager.defragment()
-    whole = execution.backend.wait(120)
+    whole = execution.backend.wait("2min")
     execution.close()
     return compare_outputs(name, flows, sinks, lambda stream: open_source(stream, messages), " on Spark", whole)
 

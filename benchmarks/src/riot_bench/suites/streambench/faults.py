@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -252,7 +253,7 @@ def _mean_latency(spark: Any, name: str, rate: float, sizes: Sizes, strike: Call
                 strike()
                 struck = True
 
-        query.wait(sizes.limit_s, watch)
+        query.wait(timedelta(seconds=sizes.limit_s), watch)
         if query.active:
             query.stop()
             raise RiotError(f"{name} at {rate:,.0f} lines/s is saturated: it was not done in {sizes.limit_s:g} s")
@@ -356,7 +357,7 @@ def _run(
             strike()
             struck = True
 
-    query.wait(sizes.limit_s, watch)
+    query.wait(timedelta(seconds=sizes.limit_s), watch)
     if query.active:
         query.stop()
         raise RiotError(f"{name} on a cluster is saturated: it was not done in {sizes.limit_s:g} s")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -188,7 +189,7 @@ def run_packed(spark: Any, name: str, data: NumberedLines, limit_s: float, **opt
     with CostMonitor(data.total // given["max_records"]) as watch:
         query = program_flow(name).start(spark, **given)
         begun, unfinished = time.monotonic(), None
-        query.wait(limit_s, lambda query: watch(query.streaming))
+        query.wait(timedelta(seconds=limit_s), lambda query: watch(query.streaming))
         if query.active:
             query.stop()
             unfinished = time.monotonic() - begun - sum(durations(query.streaming))

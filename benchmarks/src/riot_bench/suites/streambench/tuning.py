@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,7 +259,7 @@ def _run_paced(spark: Any, name: str, data: NumberedLines, trigger: str, sizes: 
     source = PacedSource(streams.generate(data.stream, messages=messages), rate=sizes.rate)
     begun = time.monotonic()
     query = program_flow(name).start(spark, source, sinks=DiscardSink(), trigger=trigger)
-    query.wait(sizes.seconds + sizes.limit_s)
+    query.wait(timedelta(seconds=sizes.seconds + sizes.limit_s))
     took = time.monotonic() - begun
     late = query.active
     if late:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -120,9 +121,9 @@ def driver_loss(sizes: Sizes = FULL) -> Iterator[Measure]:
 def _half_of_peak_rate(spark: Any, sizes: Sizes) -> float:
     """Return half of the messages per second that existing messages are processed with."""
     flow, most = dataflows.threat(), sizes.spark_batch
-    flow.start(spark, open_stream(most), sinks=DiscardSink(), partitions=NODES).wait(TIMEOUT_S)
+    flow.start(spark, open_stream(most), sinks=DiscardSink(), partitions=NODES).wait(timedelta(seconds=TIMEOUT_S))
     query = flow.start(spark, open_stream(sizes.spark_peak), sinks=DiscardSink(), max_records=most, partitions=NODES)
-    query.wait(TIMEOUT_S)
+    query.wait(timedelta(seconds=TIMEOUT_S))
     return most / median(durations(query.streaming)[1:4]) / 2
 
 
@@ -156,7 +157,7 @@ def _run(
         options: dict[str, Any] = {"out": base / "out", "checkpoint": base / "checkpoint", "partitions": NODES}
         opened = base / OPENED
         query = dataflows.threat().start(spark, Broker(open_stream(messages), opened, rate), **options)
-        query.wait(sizes.seconds + TIMEOUT_S, watch)
+        query.wait(timedelta(seconds=sizes.seconds + TIMEOUT_S), watch)
         if query.active:
             query.stop()
             raise RiotError(f"threat detection on Spark was not done {TIMEOUT_S:g} s after the last message")
