@@ -124,9 +124,11 @@ session(1, settings={"spark.driver.extraJavaOptions": f"{class_archive_options()
 """
     subprocess.run([sys.executable, "-c", code, str(cache / "loaded")], check=True)
     loaded = (cache / "loaded").read_text().splitlines()
-    of_spark = [line for line in loaded if " org.apache.spark." in line]
+    # the JVM spins the classes of lambdas when they are first called, and archives none that can be serialized, as
+    # Scala's can; they have no file, so that there is nothing to read and to verify
+    of_spark = [line for line in loaded if " org.apache.spark." in line and "$$Lambda" not in line]
     shared = [line for line in of_spark if "shared objects file" in line]
-    assert len(shared) > 0.8 * len(of_spark) > 800
+    assert len(shared) > 0.98 * len(of_spark) > 1500
 
 
 # -- standard error of the JVM -------------------------------------------------------------------------

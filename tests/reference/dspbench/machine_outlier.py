@@ -63,6 +63,11 @@ def decayed(batches, decay):
         yield [(batch[-1][0], batch[-1][1], machine, total, last[machine]) for machine, total in totals.items()]
 
 
+def largest(totals, top):
+    """Return the places of the largest totals; of equal ones the first."""
+    return sorted(range(len(totals)), key=lambda i: (-totals[i], i))[:top]
+
+
 def machine_outlier(lines, *, google=False, scales=(100, 100), window=10, decay=None, top=None, partial=True):
     """Return ``(line, time, machine, stream score, score, abnormal)`` of each result, and the rejected lines by reason."""
     good, bad = readings(lines, google)
@@ -74,7 +79,7 @@ def machine_outlier(lines, *, google=False, scales=(100, 100), window=10, decay=
     for batch in sums if partial else sums[:-1]:
         totals = sorted(total for *_, total, _ in batch)
         middle, low, least = totals[len(totals) // 2], totals[0], min(score for *_, score in batch)
-        best = sorted(range(len(batch)), key=lambda i: (-batch[i][3], i))[:top]
+        best = largest([total for *_, total, _ in batch], top)
         for i, (*place, total, score) in enumerate(batch):
             if top is not None:
                 found.append((*place, total, score, i in best))
