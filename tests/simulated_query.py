@@ -7,6 +7,7 @@ import random
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,10 +145,18 @@ class SimulatedQuery:
         for bucket, rows in itertools.groupby(sorted(blocks, key=lambda b: b.bucket), lambda b: b.bucket):
             frames = [blocks_to_batch([row]) for row in rows]
             kept = self._states.setdefault((stage, bucket), Chain())
+            whole = []
             while self._choose.random() < 0.25:  # its output is lost
                 self.repeated += 1
-                self._task(processor, bucket, frames, Chain(kept), until=self._choose.choice([1, None]))
-            found += self._task(processor, bucket, frames, kept)
+                until = self._choose.choice([1, None])
+                lost = self._task(processor, bucket, frames, Chain(kept), until=until)
+                if until is None:
+                    whole.append(lost)
+                self._choose.shuffle(frames)  # another attempt gets its blocks in another order
+            given = self._task(processor, bucket, frames, kept)
+            for lost in whole:  # otherwise Spark fails the query, see riot_ops.spark.source
+                assert sorted(map(astuple, lost)) == sorted(map(astuple, given)), "rows are not a function of the input"
+            found += given
         return found
 
     def _task(
