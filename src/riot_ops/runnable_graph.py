@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.graph.descriptor import describe, load
 from riot_ops.graph.diagram import mermaid, svg
 from riot_ops.graph.graph import Graph
@@ -48,7 +48,7 @@ class RunnableGraph(Graph):
         batch_size: int | None = None,
         buffering: Buffering | str | None = None,
         epoch_rows: int = 4_000_000,
-        epoch: timedelta | str = "10s",
+        epoch: Duration = "10s",
         cores: int | None = None,
         order: str = "arrival",
         checkpoint: str | Path | None = None,
@@ -71,9 +71,9 @@ class RunnableGraph(Graph):
         sinks: Any = None,
         out: str | Path | None = None,
         checkpoint: str | Path | None = None,
-        trigger: str | None = None,
+        trigger: Duration | None = None,
         max_records: int | None = None,
-        target: timedelta | str | None = None,
+        target: Duration | None = None,
         min_records: int | None = None,
         partitions: int | None = None,
         order: Literal["auto", "arrival", "event_time"] = "auto",

@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 from dataclasses import fields
-from datetime import timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +76,7 @@ RUN = {
     "--batch": ("10", "batch", 10),
     "--buffering": ("latency", "buffering", "latency"),
     "--trigger": ("2 seconds", "trigger", "2 seconds"),
-    "--target-s": ("0.5", "target_s", 0.5),
+    "--target": ("500ms", "target", "500ms"),
     "--ticks": ("t.csv", "ticks", "t.csv"),
     "--spans": ("4", "spans", 4),
     "--start": ("5", "start", 5),
@@ -220,7 +219,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
 
     for options, wanted in (
         ({}, (None, None, None, False, 100_000, None)),
-        ({"target_s": 2.0}, (None, None, None, False, 100_000, timedelta(seconds=2))),
+        ({"target": "2s"}, (None, None, None, False, 100_000, "2s")),
         (
             {
                 "cores": 3,
@@ -228,9 +227,9 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
                 "buffering": "latency",
                 "overwrite": True,
                 "batch": 5,
-                "target_s": 0.5,
+                "target": "500ms",
             },
-            (3, "2 seconds", "latency", True, 5, timedelta(seconds=0.5)),
+            (3, "2 seconds", "latency", True, 5, "500ms"),
         ),
     ):
         job = Job("stats", out=tmp_path / f"{len(options)}", checkpoint=tmp_path / "kept", **options)
@@ -269,8 +268,8 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
         (["run", "flow.json", "--broker", "memory://b"], "--broker is not for flow.json"),
         (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
         (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
-        (["run", "stats", "--runner", "local", "--target-s", "1"], "--target-s is for --runner spark, got 1.0;"),
-        (["run", "stats", "--target-s", "0"], "target must be > 0 and at most 1e+09 seconds, got 0.0"),
+        (["run", "stats", "--runner", "local", "--target", "1s"], "--target is for --runner spark, got '1s';"),
+        (["run", "stats", "--target", "0s"], "--target must be > 0 and at most 1e+09 seconds, got 0.0"),
         (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
         (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
         (["show", "KAL", "KAL"], "a second name is for applications, got 'KAL' for KAL"),
@@ -285,7 +284,7 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
         (["streams", "city", "--write", "x", "--speedup", "2"], "--speedup is not for --write"),
         (["warm", "--spark", "--processes", "2"], "--processes 2 is not for --spark"),
         (["reuse", "serve", "--dir", "d", "--cores", "2"], "--cores is for --backend spark, got 2 with local"),
-        (["reuse", "serve", "--dir", "d", "--backend", "spark", "--epoch", "2"], "--epoch is for --backend local"),
+        (["reuse", "serve", "--dir", "d", "--backend", "spark", "--epoch", "2s"], "--epoch is for --backend local"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
@@ -336,9 +335,9 @@ def test_options_of_serve_reach_the_manager(tmp_path, monkeypatch):
 
     made = []
     monkeypatch.setattr(reuse_server, "LocalBackend", lambda **given: made.append(given) or 1 / 0)
-    for more, epoch in (([], 10.0), (["--epoch", 0.5], 0.5)):
+    for more, epoch in (([], "10s"), (["--epoch", "500ms"], "500ms")):
         assert isinstance(invoke("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
-        assert made.pop()["epoch"] == timedelta(seconds=epoch)
+        assert made.pop()["epoch"] == epoch
     assert (tmp_path / "d" / "control").is_dir()
     monkeypatch.setattr("riot_ops.spark.session", lambda cores: f"session of {cores}")
     monkeypatch.setattr("riot_ops.reuse.spark.spark_backend.SparkBackend", lambda *given: made.append(given) or 1 / 0)

@@ -181,7 +181,7 @@ def test_ten_concurrent_submissions(tmp_path, readings):
         assert server.manager.stats()["steps"] == 3
 
 
-def serving(folder, options=("--epoch", "0")):
+def serving(folder, options=("--epoch", "0s")):
     process = subprocess.Popen(
         [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), *options],
         stdout=subprocess.PIPE,

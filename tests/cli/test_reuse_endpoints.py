@@ -58,7 +58,7 @@ def test_subscription_continues_after_its_first_user(tmp_path):
         for number in numbers:
             MemoryBroker.of(url).publish("a/b", str(number).encode())
 
-    with Serving(tmp_path, epoch_s=0.05) as server:
+    with Serving(tmp_path, epoch="50ms") as server:
         for name in spelt:
             server.handle({"do": "submit", "dataflows": [one(name)]})
         until(lambda: MemoryBroker.of(url)._sessions)
@@ -66,7 +66,7 @@ def test_subscription_continues_after_its_first_user(tmp_path):
         until(lambda: server.manager.stats()["rows"] == {"ada": 2, "bob": 2})
         server.handle({"do": "remove", "name": "ada"})
     publish(2, 3)
-    with Serving(tmp_path, epoch_s=0.05) as server:
+    with Serving(tmp_path, epoch="50ms") as server:
         publish(4)
         until(lambda: server.manager.stats()["rows"] == {"bob": 5})
     got = pq.read_table(tmp_path / "out" / "bob" / "in")["payload"].to_pylist()

@@ -35,8 +35,8 @@ def test_folder_keeps_its_back_end(tmp_path):
     (tmp_path / "control" / "backend").write_text("spark")
     with pytest.raises(ConfigError, match="run with --backend spark, got local"):
         ReuseServer(tmp_path, "local")
-    with pytest.raises(ConfigError, match=r"--epoch is for --backend local, got 1\.0 with spark"):
-        ReuseServer(tmp_path, epoch_s=1.0)
+    with pytest.raises(ConfigError, match=r"--epoch is for --backend local, got 1s with spark"):
+        ReuseServer(tmp_path, epoch="1s")
 
 
 def test_name_under_removal_keeps_the_new_endpoints(tmp_path, readings):

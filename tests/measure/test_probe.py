@@ -207,7 +207,7 @@ def test_run_with_half_of_its_records_has_jitter_one_half(how: str) -> None:
         PacedSource(MemorySource(values(2000)), rate=4000),
         sinks=DiscardSink(),
         probe=probe,
-        buffering=Buffering(flush_ms=10),
+        buffering=Buffering(flush_after="10ms"),
     )
     report = probe.report()
     assert report.selectivity == pytest.approx(0.5, abs=0.01)

@@ -209,7 +209,7 @@ def test_pause_without_checkpoint_changes_nothing(tmp_path):
         entered.set()
         assert free.wait(60)
 
-    limits = Limits(grace_s=0.05, patience_s=0.3)
+    limits = Limits(grace="50ms", patience="300ms")
     backend = LocalBackend(10, epoch="0s", limits=limits, folder=tmp_path / "kept")
     manager = ReuseManager(backend, log=tmp_path / "log")
     ends = {"a": Tape(), "b": Tape(hold)}

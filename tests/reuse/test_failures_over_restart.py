@@ -123,7 +123,7 @@ def test_restart_keeps_failed_sink_failed(tmp_path, on_failure):
 
 def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
     ends = {"slow": Gate(), "lossy": Gate(), "b": Tape()}
-    options = {"grace_s": 0.02, "patience_s": 0.1, "queue_bytes": 160, "max_lag_bytes": 1}
+    options = {"grace": "20ms", "patience": "100ms", "queue_bytes": 160, "max_lag_bytes": 1}
     manager = opened(tmp_path, ends, **options)
     manager.submit(flow("slow"), SOURCE, ends["slow"])
     manager.submit(flow("lossy"), SOURCE, ends["lossy"], on_slow="drop_oldest")
@@ -268,7 +268,7 @@ class Hanging(Tape):
 @pytest.mark.long
 def test_hanging_sink_does_not_block_the_recovery_of_a_pause(tmp_path):
     ends = {"a": Hanging(), "b": Tape()}
-    limits = {"grace_s": 0.05, "patience_s": 0.5}
+    limits = {"grace": "50ms", "patience": "500ms"}
     manager = opened(tmp_path, ends, **limits)
     for name in "ab":
         manager.submit(flow(name), SOURCE, ends[name])
@@ -292,7 +292,7 @@ def test_hanging_sink_does_not_block_the_recovery_of_a_pause(tmp_path):
 
 
 def test_sinks_of_a_name_removed_twice_both_get_their_records():
-    manager = ReuseManager(LocalBackend(10, epoch="0s", limits=Limits(grace_s=0.02)))
+    manager = ReuseManager(LocalBackend(10, epoch="0s", limits=Limits(grace="20ms")))
     sinks = [Gate(), Gate()]
     for sink in sinks:
         manager.submit(flow("a"), SOURCE, sink)

@@ -168,7 +168,7 @@ def test_no_checkpoint_ahead_of_a_slow_sink(tmp_path):
     free = threading.Event()
     slow, quick = Tape(lambda stream, batch: free.wait(20)), Tape()
     sinks = {"slow": slow, "quick": quick}
-    limits = Limits(grace_s=0.05, queue_bytes=100, patience_s=0.2)
+    limits = Limits(grace="50ms", queue_bytes=100, patience="200ms")
     manager, source = opened(tmp_path, sinks, limits=limits)
     for name in sinks:
         manager.submit(flow(name), source, sinks[name])
@@ -189,7 +189,7 @@ def test_no_checkpoint_ahead_of_a_slow_sink(tmp_path):
 def test_checkpoint_waits_for_a_slow_sink(tmp_path):
     free = threading.Event()
     slow = Tape(lambda stream, batch: free.wait(20))
-    manager, source = opened(tmp_path, {"slow": slow}, limits=Limits(grace_s=0.05))
+    manager, source = opened(tmp_path, {"slow": slow}, limits=Limits(grace="50ms"))
     manager.submit(flow("slow"), source, slow)
     manager.backend.turn()
     manager.backend.commit()

@@ -12,7 +12,7 @@ from riot_ops.reuse import Limits, LocalBackend, ReuseManager, spool
 from tests.reuse.slow_sinks import ROWS, Files, Gate, flow, log, until
 
 #: A record takes 16 bytes: 10 records fit into memory, in batches of 2.
-SMALL = {"grace_s": 0.05, "queue_bytes": 160}
+SMALL = {"grace": "50ms", "queue_bytes": 160}
 
 
 def shared(sink, **choices):
@@ -111,7 +111,7 @@ def test_blocking_sink_delays_others_and_loses_nothing():
 
 def test_hanging_blocking_sink_is_abandoned():
     sink = Gate()
-    manager, quick = shared(sink, on_slow="block", limits={"patience_s": 0.3})
+    manager, quick = shared(sink, on_slow="block", limits={"patience": "300ms"})
     begin = time.monotonic()
     manager.backend.run()
     assert time.monotonic() - begin < 15
@@ -126,7 +126,7 @@ def test_hanging_blocking_sink_is_abandoned():
 @pytest.mark.long
 def test_idle_sink_does_not_count_as_hanging():
     sink = Gate(pause_s=0.1)
-    manager, _ = shared(sink, on_slow="block", limits={"patience_s": 1.0})
+    manager, _ = shared(sink, on_slow="block", limits={"patience": "1s"})
     manager.backend.turn()
     until(lambda: len(sink.seen) == 2)
     time.sleep(1.2)
@@ -155,7 +155,7 @@ def test_actions_pass_while_a_sink_hangs():
 
 def test_close_waits_within_limits(caplog):
     sink = Gate()
-    manager, _ = shared(sink, limits={"patience_s": 0.2})
+    manager, _ = shared(sink, limits={"patience": "200ms"})
     manager.backend.run()
     manager.close()
     found = manager.backend.stats()

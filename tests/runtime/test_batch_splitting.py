@@ -84,7 +84,7 @@ def test_long_lines_are_read_in_place(cores, apart, tmp_path, monkeypatch):
     parsed = flow.source("lines").to(t.ParseLines(fields=fields, cells=2), id="parsed")
     some = parsed.to(t.Filter("key in ('a', 'b', 'c')"), id="some").to(ro.map_batches(look), id="look")
     flow.sink("counts_sink", some.to(t.RunningCount(by=("key",)), id="counts"))
-    found = flow.run(streams.replay(tmp_path), cores=cores, batch_size=90, buffering=Buffering(flush_ms=10_000))
+    found = flow.run(streams.replay(tmp_path), cores=cores, batch_size=90, buffering=Buffering(flush_after="10s"))
     counted, wanted = Counter(), []
     for seq, line in enumerate(lines):
         key = line.split(",")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -116,8 +117,8 @@ def test_some_batches_end_with_a_range():
         assert one.offset is None or one.offset == {"row": seqs(one)[-1] + 1}
 
 
-def test_first_record_of_a_batch_waits_flush_ms():
-    buffer = InputBuffer(ro.Buffering(flush_ms=80), 100)
+def test_first_record_of_a_batch_waits_for_others():
+    buffer = InputBuffer(ro.Buffering(flush_after="80ms"), 100)
     begun = time.monotonic()
     buffer.put(buffered(numbers(0, 1)))
     assert buffer.get(timeout=0.01) is WAKE
@@ -141,7 +142,7 @@ def test_blocked_source_delays_no_batch():
         arrived.append(batch.num_rows)
         source.released.set()
 
-    flow(t.NoOp()).run(source, sinks=ro.CallbackSink(note), buffering=ro.Buffering(flush_ms=5))
+    flow(t.NoOp()).run(source, sinks=ro.CallbackSink(note), buffering=ro.Buffering(flush_after="5ms"))
     assert arrived == [1, 1]
 
 
@@ -153,7 +154,7 @@ def test_batch_grows_while_the_steps_are_busy():
 
 
 def test_batch_after_one_in_flight_grows_to_a_minimum():
-    buffer = InputBuffer(ro.Buffering(flush_ms=0), 100)
+    buffer = InputBuffer(ro.Buffering(flush_after="0s"), 100)
     for i in range(4):
         buffer.put(buffered(numbers(i, 1), i))
         assert buffer.get(timeout=0.01, rows=5) is WAKE
@@ -331,7 +332,7 @@ def test_error_follows_the_records_before_it():
 
 
 def test_wake_interrupts_get():
-    buffer = InputBuffer(ro.Buffering(flush_ms=60_000), 10)
+    buffer = InputBuffer(ro.Buffering(flush_after="1min"), 10)
     buffer.put(buffered(numbers(0, 1)))
     buffer.wake()
     assert buffer.get() is WAKE
@@ -339,7 +340,7 @@ def test_wake_interrupts_get():
 
 
 def test_longest_flush_time_can_be_waited_for():
-    buffer = InputBuffer(ro.Buffering(flush_ms=1e12), 10)
+    buffer = InputBuffer(ro.Buffering(flush_after=timedelta(seconds=1e9)), 10)
     buffer.put(buffered(numbers(0, 1)))
     calling = threading.Timer(0.05, buffer.wake)
     calling.start()
@@ -363,7 +364,7 @@ def rows(n):
 any_buffering = st.builds(
     ro.Buffering,
     capacity=st.sampled_from([0, 1, 60, 1000]),
-    flush_ms=st.sampled_from([0.0, 2.0]),
+    flush_after=st.sampled_from(["0s", "2ms"]),
     queue=st.sampled_from([None, 1000, 3000]),
     high=st.floats(0.5, 1.0),
     low=st.floats(0.01, 0.4),

@@ -48,8 +48,8 @@ class Trickle(MemorySource):
 
 
 def test_batch_waits_for_flush_time():
-    for flush_ms, batches in ((60_000.0, 3), (0.0, 12)):
-        result = flow().run(Trickle(rows(12)), batch_size=4, buffering=ro.Buffering(flush_ms=flush_ms))
+    for flush_after, batches in (("1min", 3), ("0s", 12)):
+        result = flow().run(Trickle(rows(12)), batch_size=4, buffering=ro.Buffering(flush_after=flush_after))
         assert result.summary.batches == batches
         assert result["step"]["value"].to_pylist() == [float(i) for i in range(12)]
 
@@ -61,15 +61,15 @@ def test_default_batch_size_is_larger_on_one_core(monkeypatch, task, cores, max_
     monkeypatch.setattr(local, "BATCH_SIZE", 4)
     monkeypatch.setattr(local, "SINGLE_CORE_BATCH_SIZE", 8)
     for given, batches in ((None, 24 // max_rows), (3, 8)):
-        buffering = ro.Buffering(flush_ms=60_000.0)
+        buffering = ro.Buffering(flush_after="1min")
         summary = flow(task).run(rows(24), batch_size=given, cores=cores, buffering=buffering).summary
         assert summary.batches == batches
 
 
 @pytest.mark.parametrize(("cores", "batch_bytes"), [(1, 1024), (2, 512)])
 def test_default_bytes_of_a_batch(monkeypatch, cores, batch_bytes):
-    monkeypatch.setattr(local, "DEFAULT_BUFFERING", ro.Buffering(capacity=512, queue=1024, flush_ms=60_000.0))
-    monkeypatch.setattr(local, "SINGLE_CORE_BUFFERING", ro.Buffering(capacity=1024, queue=2048, flush_ms=60_000.0))
+    monkeypatch.setattr(local, "DEFAULT_BUFFERING", ro.Buffering(capacity=512, queue=1024, flush_after="1min"))
+    monkeypatch.setattr(local, "SINGLE_CORE_BUFFERING", ro.Buffering(capacity=1024, queue=2048, flush_after="1min"))
     summary = flow().run(rows(500), cores=cores).summary
     total = rows_batch(500).nbytes
     assert summary.batches == pytest.approx(total / batch_bytes, rel=0.5)

@@ -215,7 +215,7 @@ def test_trigger_interval(spark, rows, tmp_path):
         assert query.isActive, "it must wait for the next hour"
     finally:
         query.stop()
-    with pytest.raises(ConfigError, match=r"trigger must be a text .* got 5"):
+    with pytest.raises(ConfigError, match=r"trigger must be a timedelta or a text .* got 5"):
         frames.write_each(lambda *_: None, trigger=5)
     with pytest.raises(ConfigError, match=r"write_each needs a function .* got None"):
         frames.write_each(None)

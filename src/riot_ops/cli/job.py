@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +28,7 @@ from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
-from riot_ops.core.checks import check_encoding
+from riot_ops.core.checks import check_encoding, duration_seconds
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
 from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import TERMINATED, handle_termination
@@ -103,7 +102,7 @@ class Job:
     batch: int | None = None
     buffering: str | None = None
     trigger: str | None = None
-    target_s: float | None = None
+    target: str | None = None
     cores: int | None = None
     seed: int = 0
     plot: bool = True
@@ -168,12 +167,12 @@ class Job:
             if not self._has_input:
                 raise ConfigError("--encoding needs --input: generated messages are UTF-8")
         check_trigger(self.trigger, AVAILABLE_NOW)
-        for option, value in (("trigger", self.trigger), ("target-s", self.target_s)):
+        for option, value in (("trigger", self.trigger), ("target", self.target)):
             if value is not None and self.runner == "local":
                 raise ConfigError(
                     f"--{option} is for --runner spark, got {value!r}; for --runner local use --buffering"
                 )
-        check_target(self.target_s, self.batch or BATCH)
+        check_target(None if self.target is None else duration_seconds("--target", self.target), self.batch or BATCH)
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
@@ -438,7 +437,7 @@ class Job:
                 buffering=self.buffering,
                 overwrite=self.overwrite,
                 max_records=self.batch or BATCH,
-                target=None if self.target_s is None else timedelta(seconds=self.target_s),
+                target=self.target,
             )
             return spark, query
 

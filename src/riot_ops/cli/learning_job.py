@@ -44,7 +44,7 @@ class LearningJob(Job):
     """A run of PRED while TRAIN trains models and announces them to PRED, which switches to each."""
 
     #: Each batch is a file of the embedded broker, so batches are bounded by time.
-    default_buffering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
+    default_buffering: ClassVar[Buffering | None] = Buffering(flush_after="100ms")
 
     reads_mqtt: ClassVar[bool] = False
 

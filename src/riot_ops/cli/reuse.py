@@ -58,7 +58,7 @@ def serve(
         ),
     ] = "always",
     epoch: Annotated[
-        float | None, typer.Option(min=0, help="For local: seconds between commits of the output; default: 10.")
+        str | None, typer.Option(help="For local: time between commits of the output, such as 500ms; default: 10s.")
     ] = None,
     cores: Annotated[int | None, typer.Option(help="For spark: number of cores; default: all.", min=1)] = None,
 ) -> None:

@@ -8,15 +8,14 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from riot_ops.cli.reuse_endpoints import make_sink, make_source, parse_endpoint
 from riot_ops.cli.reuse_requests import parse_request
 from riot_ops.cli.reuse_socket import Server, make_control_folder
-from riot_ops.core.checks import check_seconds
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import write_atomic
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
@@ -41,8 +40,8 @@ class ReuseServer:
         By default that of the folder's earlier manager, or "local"; a different one is refused.
     policy : str, default "always"
         As for :class:`~riot_ops.reuse.ReuseManager`.
-    epoch_s : float, seconds, optional
-        For "local": interval between commits of output; by default 10.
+    epoch : timedelta or text such as "10s", optional
+        For "local": interval between commits of output; by default 10 seconds.
     cores : int, optional
         For "spark"; by default all.
 
@@ -57,7 +56,7 @@ class ReuseServer:
         folder: Path,
         backend: str | None = None,
         policy: Any = "always",
-        epoch_s: float | None = None,
+        epoch: Duration | None = None,
         cores: int | None = None,
     ) -> None:
         self.folder = folder.absolute()
@@ -65,7 +64,7 @@ class ReuseServer:
         backend = backend or before or "local"
         if backend not in BACKENDS:
             raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
-        for option, value, of in (("epoch", epoch_s, "local"), ("cores", cores, "spark")):
+        for option, value, of in (("epoch", epoch, "local"), ("cores", cores, "spark")):
             if value is not None and backend != of:
                 raise ConfigError(f"--{option} is for --backend {of}, got {value} with {backend}")
         if before not in (None, backend):
@@ -84,7 +83,7 @@ class ReuseServer:
         with contextlib.ExitStack() as opened:
             opened.enter_context(FolderLock([self._control]))
             self._endpoints_folder.mkdir(exist_ok=True)
-            backend_object = _create_backend(backend, epoch_s, cores, self._control)
+            backend_object = _create_backend(backend, epoch, cores, self._control)
             closing = opened.enter_context(contextlib.ExitStack())
             closing.callback(backend_object.close)
             self.manager = ReuseManager(backend_object, policy, log=self._control / "log", rebind=self._rebind)
@@ -262,11 +261,9 @@ class ReuseServer:
         return self._endpoints_folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
 
-def _create_backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
+def _create_backend(name: str, epoch: Duration | None, cores: int | None, control: Path) -> Backend:
     if name == "local":
-        seconds = 10.0 if epoch_s is None else epoch_s
-        check_seconds("epoch", seconds, zero=True)
-        return LocalBackend(epoch=timedelta(seconds=seconds), folder=control / "local")
+        return LocalBackend(epoch="10s" if epoch is None else epoch, folder=control / "local")
     from riot_ops.reuse.spark.spark_backend import SparkBackend
     from riot_ops.spark import session
 

@@ -163,12 +163,10 @@ def run(
     buffering: Annotated[
         str | None, _option(RUNNER, "How records are gathered into batches: throughput, latency or immediate.")
     ] = None,
-    trigger: Annotated[
-        str | None, _option(RUNNER, "Interval between micro-batches on Spark, such as '1 second'.")
-    ] = None,
-    target_s: Annotated[
-        float | None,
-        _option(RUNNER, "Target duration of a micro-batch on Spark, in seconds; --batch is then its maximum."),
+    trigger: Annotated[str | None, _option(RUNNER, "Interval between micro-batches on Spark, such as 1s.")] = None,
+    target: Annotated[
+        str | None,
+        _option(RUNNER, "Target duration of a micro-batch on Spark, such as 500ms; --batch is then its maximum."),
     ] = None,
     ticks: Annotated[
         str | None,
@@ -270,7 +268,7 @@ def run(
         batch=batch,
         buffering=buffering,
         trigger=trigger,
-        target_s=target_s,
+        target=target,
         ticks=ticks,
         spans=spans,
         start=start,

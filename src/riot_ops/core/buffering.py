@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from riot_ops.core.checks import check_seconds
+from riot_ops.core.checks import check_seconds, duration_seconds
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
-from riot_ops.core.parameters import check_parameters
+from riot_ops.core.parameters import Duration, as_timedelta, check_parameters
 
 __all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_target", "check_trigger"]
 
@@ -26,8 +27,10 @@ _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECA
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-#: Up to about 30 years; the locks of Python cannot wait much longer.
-Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+if TYPE_CHECKING:
+    Trigger: TypeAlias = timedelta | str
+else:
+    Trigger = Any  # Spark's notation is no duration, so that check_trigger checks it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +53,8 @@ class Buffering:
         The steps get a batch as soon as it holds this many bytes; a larger record forms a batch of its own. With 0 each
         record does. On Spark the size of a packed block, and of the batches between the JVM and Python; there a batch
         of a source is cut into blocks of at least 64 KiB, also with 0.
-    flush_ms : float, 0 to 1e12, default 0
-        How long, in milliseconds, the first record of a partial batch waits for others. While the steps are busy a
+    flush_after : timedelta or text such as "10ms", default 0
+        How long the first record of a partial batch waits for others. While the steps are busy a
         batch grows in any case. Spark ignores it: no record waits longer than its micro-batch takes.
     queue : int, bytes, optional
         Bytes that may wait between the source and the steps, at least ``capacity``; by default four batches, at least
@@ -64,8 +67,8 @@ class Buffering:
     ratio : float in (0, 1], optional
         Selective compression: a batch is sent compressed only if that leaves at most this share of its bytes. By
         default all batches are compressed.
-    trigger : str, optional
-        On Spark the interval between micro-batches, such as ``"1 second"``, unless ``flow.start`` gets one and if a
+    trigger : timedelta or text such as "1s" or, as Spark writes it, "1 second", optional
+        On Spark the interval between micro-batches, unless ``flow.start`` gets one and if a
         source waits for records.
 
     Raises
@@ -77,23 +80,24 @@ class Buffering:
     --------
     >>> Buffering.named("latency").capacity
     16384
-    >>> Buffering(capacity=4096, flush_ms=5).room
+    >>> Buffering(capacity=4096, flush_after="5ms").room
     65536
     """
 
     PRESETS: ClassVar[tuple[str, ...]] = ("throughput", "latency", "immediate")
 
     capacity: Size = 8 << 20
-    flush_ms: Milliseconds = 0.0
+    flush_after: Duration = timedelta(0)
     queue: Size | None = None
     high: Share = 0.9
     low: Share = 0.5
     codec: Literal["lz4", "zstd"] | None = "lz4"
     ratio: Share | None = None
-    trigger: str | None = None
+    trigger: Trigger | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
+        duration_seconds("Buffering: flush_after", self.flush_after, zero=True)
         check_trigger(self.trigger)
         if not self.low < self.high:
             raise ConfigError(f"Buffering: low must be below high, got {self.low:g} and {self.high:g}")
@@ -105,6 +109,10 @@ class Buffering:
             raise ConfigError(f"Buffering: ratio = {self.ratio:g} needs a codec, 'lz4' or 'zstd', got None")
 
     @property
+    def flush_seconds(self) -> float:
+        return as_timedelta(self.flush_after).total_seconds()
+
+    @property
     def room(self) -> int:
         """Bytes that may wait: ``queue``, or its default."""
         return max(DEFAULT_QUEUE_BATCHES * self.capacity, MIN_QUEUE_BYTES) if self.queue is None else self.queue
@@ -113,13 +121,13 @@ class Buffering:
     def named(cls, name: str) -> Buffering:
         """Return a preset: ``throughput``, ``latency`` or ``immediate``.
 
-        >>> Buffering.named("throughput").flush_ms
-        10.0
+        >>> Buffering.named("throughput").flush_seconds
+        0.01
         """
         if name == "throughput":
-            return cls(capacity=1 << 20, flush_ms=10, trigger="1 second")
+            return cls(capacity=1 << 20, flush_after="10ms", trigger="1s")
         if name == "latency":
-            return cls(capacity=16 << 10, flush_ms=1)
+            return cls(capacity=16 << 10, flush_after="1ms")
         if name == "immediate":
             return cls(capacity=0)
         raise ConfigError(
@@ -146,12 +154,12 @@ def as_buffering(value: Buffering | str | None) -> Buffering:
 
 
 def check_trigger(trigger: object, *others: str) -> None:
-    """Raise unless the trigger is None, an interval in Spark's notation, or one of the ``others``.
+    """Raise unless the trigger is None, an interval, or one of the ``others``.
 
     >>> check_trigger("1 minute 30 seconds")
     >>> check_trigger("soon")
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon' (str)
+    riot_ops.core.errors.ConfigError: trigger must be a timedelta or a text such as '1s', got 'soon' (str)
     """
     if trigger is not None and not (isinstance(trigger, str) and trigger in others):
         interval_seconds(trigger, *others)
@@ -160,14 +168,30 @@ def check_trigger(trigger: object, *others: str) -> None:
 def interval_seconds(trigger: object, *others: str) -> float:
     """Return the length of a trigger that is an interval, in seconds; the error message also offers the ``others``.
 
-    >>> interval_seconds("0.2 seconds"), interval_seconds("Interval 1 minute 30 SECONDS")
-    (0.2, 90.0)
+    It is a duration, or a text in Spark's notation.
+
+    >>> interval_seconds("200ms"), interval_seconds("0.2 seconds"), interval_seconds("Interval 1 minute 30 SECONDS")
+    (0.2, 0.2, 90.0)
     """
     if not (isinstance(trigger, str) and _INTERVAL.fullmatch(trigger)):
-        texts = " or ".join(map(repr, ("1 second", *others)))
-        raise ConfigError(f"trigger must be a text such as {texts}, got {value_text(trigger)}")
+        try:
+            return duration_seconds("trigger", trigger, zero=True)
+        except ConfigError:
+            texts = " or ".join(map(repr, ("1s", *others)))
+            raise ConfigError(
+                f"trigger must be a timedelta or a text such as {texts}, got {value_text(trigger)}"
+            ) from None
     parts = re.findall(r"([\d.]+)\s+([a-z]+?)s?\b", trigger.lower())
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def spark_interval(trigger: object) -> str:
+    """Write a trigger that is an interval as Spark reads it.
+
+    >>> spark_interval("1min")
+    '60000 milliseconds'
+    """
+    return f"{round(1e3 * interval_seconds(trigger))} milliseconds"
 
 
 def check_target(target_s: float | None, max_records: int | None, min_records: int | None = None) -> None:

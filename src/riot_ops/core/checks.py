@@ -64,9 +64,9 @@ def check_encoding(encoding: Any, *, of_lines: bool = False, name: str = "encodi
 def check_seconds(name: str, value: Any, zero: bool = False) -> None:
     """Raise unless the option is a number of seconds that a lock can wait; ``zero`` also allows 0.
 
-    >>> check_seconds("patience_s", -1)
+    >>> check_seconds("grace", -1)
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: patience_s must be > 0 and at most 1e+09 seconds, got -1
+    riot_ops.core.errors.ConfigError: grace must be > 0 and at most 1e+09 seconds, got -1
     """
     allowed = f"must be {'>=' if zero else '>'} 0 and at most {MAX_SECONDS:g} seconds"
     number = isinstance(value, Real) and not isinstance(value, bool)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
-from riot_ops.core.checks import check_count, check_seconds
+from riot_ops.core.checks import check_count, duration_seconds
+from riot_ops.core.parameters import Duration, as_timedelta
 
 __all__ = ["Limits"]
 
@@ -15,9 +17,9 @@ class Limits:
 
     Parameters
     ----------
-    grace_s : float, seconds, > 0, default 0.5
+    grace : timedelta > 0 or text such as "1s", default 0.5 seconds
         How long a sink may delay all others, once; then it gets a thread of its own.
-    patience_s : float, seconds, > 0, default 10
+    patience : timedelta > 0 or text such as "1min", default 10 seconds
         A sink that others wait for (``on_slow="block"``, or when the back end closes) counts as failed if it takes
         nothing for this time.
     queue_bytes : int, >= 1, default 33554432
@@ -27,13 +29,21 @@ class Limits:
         sinks count as failed.
     """
 
-    grace_s: float = 0.5
-    patience_s: float = 10.0
+    grace: Duration = timedelta(seconds=0.5)
+    patience: Duration = timedelta(seconds=10)
     queue_bytes: int = 32 << 20
     max_lag_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
-        check_seconds("grace_s", self.grace_s)
-        check_seconds("patience_s", self.patience_s)
+        duration_seconds("grace", self.grace)
+        duration_seconds("patience", self.patience)
         check_count(queue_bytes=self.queue_bytes)
         check_count(max_lag_bytes=self.max_lag_bytes)
+
+    @property
+    def grace_seconds(self) -> float:
+        return as_timedelta(self.grace).total_seconds()
+
+    @property
+    def patience_seconds(self) -> float:
+        return as_timedelta(self.patience).total_seconds()

@@ -188,7 +188,7 @@ class LocalBackend(Driver):
         pass  # slow sinks have threads of their own
 
     def apply_pause(self, change: PauseChange) -> dict[str, int]:
-        until = time.monotonic() + self.sinks.limits.patience_s
+        until = time.monotonic() + self.sinks.limits.patience_seconds
         border = poll_until(lambda: self._try_pause(change), until, interval_s=0.1)
         if border is None:
             raise ConnectorError("no checkpoint can be written while sinks lag this far: try again later")
@@ -197,7 +197,7 @@ class LocalBackend(Driver):
     def _try_pause(self, change: PauseChange) -> dict[str, int] | None:
         """Pause or resume a dataflow if the records before that are in a checkpoint; None if they are not."""
         with self.exclusive():
-            if self._changed and not self.commit(self.sinks.limits.grace_s):  # the sinks catch up in the meantime
+            if self._changed and not self.commit(self.sinks.limits.grace_seconds):  # the sinks catch up in the meantime
                 return None
             queue, disabled = self.sinks.queues[change.name], self.engine.disabled
             before = queue.paused, disabled
@@ -417,7 +417,7 @@ class LocalBackend(Driver):
             ending.callback(self.checkpoint.close)
             ending.callback(self.sinks.halt)
             if self.error is None:
-                self.commit(self.sinks.limits.patience_s)
+                self.commit(self.sinks.limits.patience_seconds)
 
 
 #: Opened for new dataflows: shared sources by key and, by dataflow, its source bindings and its sink queue.

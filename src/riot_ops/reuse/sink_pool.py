@@ -79,7 +79,7 @@ class SinkPool:
                     self._thread = threading.Thread(target=self._work, daemon=True, name="riot_ops-sinks")
                     self._thread.start()
                 since = time.monotonic() if self._current is None else self._current[1]
-                if (left := since + self.limits.grace_s - time.monotonic()) > 0:
+                if (left := since + self.limits.grace_seconds - time.monotonic()) > 0:
                     self._changed.notify_all()
                     self._changed.wait(left)
                 elif self._current is not None:

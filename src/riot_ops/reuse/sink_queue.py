@@ -195,7 +195,7 @@ class SinkQueue:
             self._finished = self._halted = True
             self._changed.notify_all()
             if self.own_thread:
-                self._changed.wait_for(lambda: self.done, self._limits.patience_s)
+                self._changed.wait_for(lambda: self.done, self._limits.patience_seconds)
                 return
         self._end()
 
@@ -271,10 +271,12 @@ class SinkQueue:
         """Wait until there is room; abandon sinks that take nothing for too long."""
         while self._full(size) and not self._finished:
             if not self._changed.wait(self._remaining_patience()):
-                self.abandon(f"its sinks took nothing for {self._limits.patience_s:g} s, while others waited for them")
+                self.abandon(
+                    f"its sinks took nothing for {self._limits.patience_seconds:g} s, while others waited for them"
+                )
 
     def _remaining_patience(self) -> float:
-        return max(0.0, self._progressed + self._limits.patience_s - time.monotonic())
+        return max(0.0, self._progressed + self._limits.patience_seconds - time.monotonic())
 
     def abandon(self, why: str) -> None:
         """Send nothing more to the sinks, and count the waiting records as dropped."""
@@ -300,7 +302,7 @@ class SinkQueue:
             while not self.done:
                 if not self._changed.wait(self._remaining_patience()) and not self._remaining_patience():
                     if not self._finished:
-                        self.abandon(f"its sinks took nothing for {self._limits.patience_s:g} s at the end")
+                        self.abandon(f"its sinks took nothing for {self._limits.patience_seconds:g} s at the end")
                     return
 
     # -- called by the thread that writes ----------------------------------------------------------

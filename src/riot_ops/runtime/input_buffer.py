@@ -94,7 +94,7 @@ class InputBuffer:
 
     def __init__(self, buffering: Buffering, batch_size: int) -> None:
         self._capacity = buffering.capacity
-        self._flush_s = buffering.flush_ms / 1e3
+        self._flush_s = buffering.flush_seconds
         self._rows = batch_size
         self._high = buffering.high * buffering.room
         self._low = buffering.low * buffering.room

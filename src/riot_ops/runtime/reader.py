@@ -42,7 +42,7 @@ class Reader(threading.Thread):
         self._offsets = dict(offsets)
         self._buffer = buffer
         self._capacity = buffering.capacity
-        wait_s = buffering.flush_ms / 1e3
+        wait_s = buffering.flush_seconds
         self._read_s = min(max(wait_s / READS, MIN_SECONDS), MAX_READ_SECONDS) if wait_s else MAX_READ_SECONDS
         self._gather_s = self._read_s if buffering.capacity else 0.0
         self._wake = threading.Event()

@@ -14,11 +14,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger, spark_interval
 from riot_ops.core.checks import check_transform_options
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import as_uri
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.graph import Graph
@@ -207,7 +208,7 @@ class Frames(Mapping[str, "DataFrame"]):
         fn: Callable[[str, DataFrame, int], Any],
         *,
         checkpoint: str | Path | None = None,
-        trigger: str | None = None,
+        trigger: Duration | None = None,
     ) -> Any:
         """Hand each stream to a function, from one read of the source.
 
@@ -222,9 +223,9 @@ class Frames(Mapping[str, "DataFrame"]):
         checkpoint : path or URI, optional
             Where Spark keeps position and state; a query started again with it continues. Ignored for batch
             DataFrames.
-        trigger : str, optional
-            A processing-time interval such as ``"1 second"``, or ``"available now"`` to process what is there and end.
-            Ignored for batch DataFrames.
+        trigger : timedelta or text such as "1s", optional
+            Interval between micro-batches, also in Spark's notation (``"1 second"``), or ``"available now"`` to process
+            what is there and end. Ignored for batch DataFrames.
 
         Returns
         -------
@@ -258,7 +259,7 @@ class Frames(Mapping[str, "DataFrame"]):
         if trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:
-            writer = writer.trigger(processingTime=trigger)
+            writer = writer.trigger(processingTime=spark_interval(trigger))
         return writer.start()
 
 

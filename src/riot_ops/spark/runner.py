@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger, spark_interval
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import temporary_folder
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -58,9 +58,9 @@ def start(
     sinks: Any = None,
     out: str | Path | None = None,
     checkpoint: str | Path | None = None,
-    trigger: str | None = None,
+    trigger: Duration | None = None,
     max_records: int | None = None,
-    target: timedelta | str | None = None,
+    target: Duration | None = None,
     min_records: int | None = None,
     partitions: int | None = None,
     order: Order = "auto",
@@ -85,9 +85,9 @@ def start(
         Where Spark keeps position and state; a query started again with it continues. By default a
         temporary folder, removed at the end. On a cluster a folder that driver and workers do not share is refused, if
         the dataflow keeps state or the source is a batch DataFrame.
-    trigger : str, optional
-        A processing-time interval such as ``"1 second"``, or ``"available now"`` to process what is there
-        and end. By default bounded sources are read as fast as possible until they end.
+    trigger : timedelta or text such as "1s", optional
+        Interval between micro-batches, also in Spark's notation (``"1 second"``), or ``"available now"`` to process
+        what is there and end. By default bounded sources are read as fast as possible until they end.
     max_records : int, optional
         Maximum records per source and micro-batch.
     target : timedelta or text such as "1s", optional
@@ -212,7 +212,7 @@ def start(
             if available_now:
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
-                writer = writer.trigger(processingTime=trigger)
+                writer = writer.trigger(processingTime=spark_interval(trigger))
             with query_settings(spark, {PARTITIONS: str(partitions), **settings}):
                 running.append(writer.start())
     except BaseException:

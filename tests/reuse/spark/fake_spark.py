@@ -16,6 +16,7 @@ from unittest import mock
 from pyspark import TaskContext
 from pyspark.cloudpickle import dumps, loads
 
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.reuse.spark import stage
 from riot_ops.reuse.spark.backend import FragmentsBackend
@@ -197,7 +198,10 @@ class FakeSpark(FragmentsBackend):
         self.open.append(self)
         defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20, "every_s": 0.0}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
-        rest = {"fuse": "exact", "max_lag_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False} | options
+        rest = {"fuse": "exact", "max_lag_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False}
+        if "patience" in options:
+            rest["patience_s"] = duration_seconds("patience", options.pop("patience"))
+        rest |= options
         try:
             super().__init__(FakeQuery, folder, QueryOptions(**given), **rest)
         except BaseException:

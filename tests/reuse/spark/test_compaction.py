@@ -34,7 +34,7 @@ def test_more_queries_than_allowed_are_merged(opened):
 
 
 def test_ctrl_c_during_a_merge_keeps_the_submitted_dataflow(opened, monkeypatch):
-    manager, source, go = opened(max_queries=1, patience_s=60)
+    manager, source, go = opened(max_queries=1, patience="1min")
     sinks = [ro.MemorySink(), ro.MemorySink()]
     manager.submit(dataflow("ada", (0, 300)), source, sinks[0])
     tried = []

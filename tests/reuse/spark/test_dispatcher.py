@@ -123,7 +123,7 @@ def test_failed_sink_is_not_synced(opened):
 
 @pytest.mark.long
 def test_hanging_blocking_sink_is_abandoned(opened):
-    manager, source, go = opened(queue_bytes=2000, patience_s=0.6)
+    manager, source, go = opened(queue_bytes=2000, patience="600ms")
     free = threading.Event()
     bob = ro.MemorySink()
     manager.submit(dataflow("ada"), source, ro.CallbackSink(lambda stream, batch: free.wait(30)), on_slow="block")
@@ -200,7 +200,7 @@ def test_pause_of_a_hanging_sink_loses_no_earlier_records(scenario):
 
 @pytest.mark.long
 def test_hanging_sink_is_abandoned_while_locks_are_held(scenario):
-    some = scenario(on_slow="block", patience_s=0.2)
+    some = scenario(on_slow="block", patience="200ms")
     some.hang()
     with some.backend.lock, some.backend.dispatchers.locked("ada"):
         until(lambda: some.subscriber("ada").abandoned)
@@ -220,7 +220,7 @@ def test_dispatcher_without_subscribers_accepts_none(scenario):
 
 
 def test_closed_dispatcher_delivers_nothing_after_a_sink_is_freed(scenario):
-    some = scenario(patience_s=0.2)
+    some = scenario(patience="200ms")
     some.backend.fragments["f0"].query.delay_s = 0.05  # so that records are left when it is closed
     some.hang()
     until(lambda: some.backend.dispatchers.by_dataflow["ada"].dedicated)
@@ -230,7 +230,7 @@ def test_closed_dispatcher_delivers_nothing_after_a_sink_is_freed(scenario):
 
 
 def test_defragmentation_does_not_wait_for_a_hanging_sink(scenario, tmp_path):
-    some = scenario(join=False, patience_s=60)
+    some = scenario(join=False, patience="1min")
     bob = some.submit("bob", ro.MemorySink(), (0, 150))
     some.hang()
     until(lambda: len(values(bob, "t1")) > 20)
@@ -249,7 +249,7 @@ def test_defragmentation_does_not_wait_for_a_hanging_sink(scenario, tmp_path):
 
 
 def test_hanging_sink_gets_records_in_order_after_defragmentations_and_pauses(scenario):
-    some = scenario(join=False, patience_s=60)
+    some = scenario(join=False, patience="1min")
     bob = some.submit("bob", ro.MemorySink(), (0, 150))
     for fragment in some.backend.fragments.values():
         fragment.query.delay_s = 0.02
@@ -278,7 +278,7 @@ def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved
     monkeypatch.setattr(ro.ParquetSink, "commit", commit)
     sinks = {name: ro.ParquetSink(tmp_path / name) for name in ("ada", "bob")}
     source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
-    backend = FakeSpark(tmp_path / "back", max_records=10, join=False, patience_s=1.5)
+    backend = FakeSpark(tmp_path / "back", max_records=10, join=False, patience="1.5s")
     manager = ReuseManager(backend)
     manager.submit(dataflow("ada", (0, 1000)), source, sinks["ada"])
     manager.submit(dataflow("bob", (0, 1000), (0, 150)), source, sinks["bob"])
@@ -306,7 +306,7 @@ def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved
 
 
 def test_removed_dataflow_with_a_slow_sink_gets_all_records_while_others_act(scenario, tmp_path):
-    some = scenario(patience_s=30)
+    some = scenario(patience="30s")
     some.hang()
     until(lambda: some.backend.fragments["f0"].ended)
     removing = threading.Thread(target=lambda: some.manager.remove("ada"), daemon=True)
@@ -345,7 +345,7 @@ def test_removed_dataflow_gets_exactly_the_available_batches(scenario, monkeypat
 
 @pytest.mark.long
 def test_hanging_sink_of_a_removed_dataflow_is_abandoned_with_a_warning(scenario, caplog):
-    some = scenario(patience_s=0.2)
+    some = scenario(patience="200ms")
     some.hang()
     until(lambda: some.backend.fragments["f0"].ended)
     within(lambda: some.manager.remove("ada"))

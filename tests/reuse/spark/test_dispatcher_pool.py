@@ -236,7 +236,7 @@ def test_fragments_are_merged_under_a_shared_dispatcher(scenario):
 def test_removal_does_not_wait_for_a_hanging_sink(scenario, monkeypatch):
     monkeypatch.setattr(dispatcher_module, "GRACE_SECONDS", 0.1)
     free = threading.Event()
-    some = scenario("ada", "bob", slow={"bob": ro.CallbackSink(lambda stream, batch: free.wait(20))}, patience_s=0.3)
+    some = scenario("ada", "bob", slow={"bob": ro.CallbackSink(lambda stream, batch: free.wait(20))}, patience="300ms")
     some.go()
     until(lambda: some.got("ada") == ALL)
     begin = time.monotonic()

@@ -122,7 +122,7 @@ def test_dropped_records_include_rejected_ones_and_exclude_pauses(opened):
 
 @pytest.mark.long
 def test_abandoned_sink_drops_all_records_but_those_it_is_writing(opened):
-    manager, source, go = opened(patience_s=0.3)
+    manager, source, go = opened(patience="300ms")
     sink = Counting(waits=True)
     manager.submit(picky("ada"), source, sink, on_slow="block")
     go()

@@ -53,7 +53,7 @@ class Got:
 
 
 def test_actions_do_not_wait_for_the_trigger(spark, tmp_path):
-    backend = SparkBackend(spark, tmp_path / "back", trigger="1 hour", patience_s=30.0, join=False)
+    backend = SparkBackend(spark, tmp_path / "back", trigger="1 hour", patience="30s", join=False)
     manager = ReuseManager(backend)
     source = CitySource(90, messages=40)
     flows = (

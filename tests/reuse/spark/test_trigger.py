@@ -141,7 +141,7 @@ def test_each_interval_has_a_micro_batch(opened):
 
 @pytest.mark.long
 def test_actions_do_not_wait_for_the_trigger(opened):
-    """With an interval of an hour, each would exceed ``patience_s``."""
+    """With an interval of an hour, each would exceed ``patience``."""
     manager, source, go = opened(every_s=3600.0, max_records=None)
     ada, bob = ro.MemorySink(), ro.MemorySink()
     manager.submit(dataflow("ada", (0, 300), (0, 100)), source, ada)

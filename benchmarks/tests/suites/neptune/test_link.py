@@ -20,7 +20,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.ipc import encode
 
-RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
+RAW = Buffering(capacity=4096, flush_after="2ms", codec=None)
 
 
 @given(

@@ -19,7 +19,7 @@ from riot_bench.suites.neptune.thesis import BANDWIDTH, LATENCY, THROUGHPUT
 
 from riot_ops.core.buffering import Buffering
 
-RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
+RAW = Buffering(capacity=4096, flush_after="2ms", codec=None)
 
 
 def test_relay_in_process_loses_nothing_and_measures_its_latency():

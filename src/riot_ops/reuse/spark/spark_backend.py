@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from riot_ops.core.buffering import interval_seconds
-from riot_ops.core.checks import check_count, check_seconds
+from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.parameters import Duration
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
 from riot_ops.spark.dataframe_transform import default_fuse
@@ -38,7 +39,7 @@ class SparkBackend(FragmentsBackend):
     folder : path
         The folder for all state, used by this back end alone, on a disk that the driver and the workers share. A back
         end over an existing folder resumes once its manager submits the dataflows again.
-    trigger : str, default "0.2 seconds"
+    trigger : timedelta or text such as "1s", default "200ms"
         How often a query looks for records. Actions do not wait for the trigger, nor does a query that reads only one
         other query.
     partitions : int, optional
@@ -50,7 +51,7 @@ class SparkBackend(FragmentsBackend):
         A query waits while other queries have more unread bytes than this in its topic.
     max_lag_bytes : int, default 4 GiB
         How far a dataflow's sinks may lag where queries do not wait for them.
-    patience_s : float, seconds, default 60
+    patience : timedelta or text such as "1min", default "1min"
         How long an action waits for the micro-batch in which it takes effect.
     tries : int, default 3
         How often in a row a query that fails is restarted before the dataflows that use it fail. If it fails because a
@@ -69,12 +70,12 @@ class SparkBackend(FragmentsBackend):
         spark: SparkSession,
         folder: str | Path,
         *,
-        trigger: str = "0.2 seconds",
+        trigger: Duration = "200ms",
         partitions: int | None = None,
         max_records: int | None = None,
         queue_bytes: int = 64 << 20,
         max_lag_bytes: int = 4 << 30,
-        patience_s: float = 60.0,
+        patience: Duration = "1min",
         tries: int = 3,
         max_queries: int | None = None,
         join: bool = True,
@@ -89,7 +90,7 @@ class SparkBackend(FragmentsBackend):
         check_count(**{name: number for name, number in counts.items() if number is not None})
         check_count(0, tries=tries)
         every_s = interval_seconds(trigger)
-        check_seconds("patience_s", patience_s)
+        patience_s = duration_seconds("patience", patience)
         refuse_connect(is_connect(spark), "a SparkBackend")
         check_session(spark, keeps_state=True)
         self.spark = spark

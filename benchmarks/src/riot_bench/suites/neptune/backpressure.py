@@ -26,7 +26,7 @@ SIZE = 50
 #: Sleep of the last stage per message in ms, step by step.
 STEPS = (1.0, 2.0, 3.0, 2.0, 1.0, 0.0)
 #: Small batches and a short queue, so that a step is long compared with the waiting messages.
-STAGE_BUFFERING = Buffering(capacity=8 * SIZE, queue=32 * SIZE, flush_ms=1)
+STAGE_BUFFERING = Buffering(capacity=8 * SIZE, queue=32 * SIZE, flush_after="1ms")
 #: Share of a step in which the rate settles.
 SETTLING_SHARE = 0.3
 #: Minimum ratio of the source's rate after the last sleep to that before, for the source to count as recovered.

@@ -21,10 +21,10 @@ __all__ = ["MODES", "compression", "payloads"]
 
 #: The four settings; the thesis tried these coefficients.
 MODES = {
-    "off": Buffering(capacity=1 << 20, flush_ms=10, codec=None),
-    "selective-0.2": Buffering(capacity=1 << 20, flush_ms=10, ratio=0.2),
-    "selective-0.5": Buffering(capacity=1 << 20, flush_ms=10, ratio=0.5),
-    "total": Buffering(capacity=1 << 20, flush_ms=10),
+    "off": Buffering(capacity=1 << 20, flush_after="10ms", codec=None),
+    "selective-0.2": Buffering(capacity=1 << 20, flush_after="10ms", ratio=0.2),
+    "selective-0.5": Buffering(capacity=1 << 20, flush_after="10ms", ratio=0.5),
+    "total": Buffering(capacity=1 << 20, flush_after="10ms"),
 }
 LINES, SEED, ALPHA = 20_000, 1, 0.05
 #: Share of random bytes in the mixed data, which compresses to a ratio between the two coefficients.

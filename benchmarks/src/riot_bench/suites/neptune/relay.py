@@ -102,7 +102,7 @@ def _sweep(name: str, run: Run, quick: bool, seconds: float, capacity: float | N
     lost = disorder = 0
     for size in QUICK_SIZES if quick else SIZES:
         at, how = f"neptune/relay/{name}/{size_label(size)}", f"{size_label(size)}, buffers of 1 MiB or 10 ms"
-        whole, alone = Buffering(capacity=1 << 20, flush_ms=10, codec=None), Buffering(capacity=0, codec=None)
+        whole, alone = Buffering(capacity=1 << 20, flush_after="10ms", codec=None), Buffering(capacity=0, codec=None)
         found, single = list[RelayResult](), list[RelayResult]()
         for _ in range(repetitions):  # alternating
             found.append(run(MessageSource(size, seconds=seconds), whole))
@@ -116,7 +116,7 @@ def _sweep(name: str, run: Run, quick: bool, seconds: float, capacity: float | N
         gains = [whole_run.rate / each.rate for whole_run, each in zip(found, single, strict=True)]
         yield median_of_runs(f"{at}/vs-immediate", gains, "ratio", "full buffers against each message alone")
         for room in () if quick and size != QUICK_SIZES[0] else QUICK_BUFFERS if quick else BUFFERS[:-1]:
-            buffering = Buffering(capacity=room, flush_ms=10, codec=None)
+            buffering = Buffering(capacity=room, flush_after="10ms", codec=None)
             some = [run(MessageSource(size, seconds=seconds), buffering) for _ in range(repetitions)]
             lost += sum(abs(one.lost) for one in some)
             disorder += sum(one.disorder for one in some)

@@ -36,7 +36,7 @@ SIZE = 50
 LINES, QUICK_LINES = 500_000, 200_000
 #: Share of the time at the begin and at the end that does not count for senders.
 EDGE_SHARE = 0.2
-BUFFERS = Buffering(capacity=1 << 20, flush_ms=10, codec=None)
+BUFFERS = Buffering(capacity=1 << 20, flush_after="10ms", codec=None)
 
 
 def scaling(quick: bool) -> Iterator[Measure]:

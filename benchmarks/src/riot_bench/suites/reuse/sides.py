@@ -14,7 +14,7 @@ from riot_ops.reuse.limits import Limits
 __all__ = ["Side"]
 
 #: A turn waits for its sinks, so that their CPU time counts where it is spent.
-WAIT_FOR_SINKS = Limits(grace_s=60.0)
+WAIT_FOR_SINKS = Limits(grace="1min")
 
 
 class Side:
