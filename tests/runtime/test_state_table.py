@@ -55,7 +55,7 @@ def test_table_of_base_and_deltas(task, batches):
         state.update(batch, DeadLetters("it"))
         snapshots.append(state.snapshot("full" if full or i == 0 else "delta"))
     found = state_table(snapshots)
-    field = "n" if task is not None and "n" in found.column_names else "state"
+    field = "k of all.value" if task is not None and "k of all.value" in found.column_names else "state"
     got = {r["device"]: int(r[field]) for r in found.select(["device", field]).to_pylist()} if len(found) else {}
     assert len(got) == len(found), "each key once"
     assert got == {d: n for d, n in counts.items() if task.ttl is None or now - last[d] <= 10}

@@ -87,12 +87,10 @@ if TYPE_CHECKING:
     from riot_ops.tasks.predict.train_neural_network import TrainNeuralNetwork
     from riot_ops.tasks.window.bounded_count import BoundedCount
     from riot_ops.tasks.window.change_detector import ChangeDetector
-    from riot_ops.tasks.window.clipped_average import ClippedAverage
     from riot_ops.tasks.window.collect import Collect
-    from riot_ops.tasks.window.exponential_average import ExponentialAverage
     from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
     from riot_ops.tasks.window.moving_average import MovingAverage
-    from riot_ops.tasks.window.running_count import RunningCount
+    from riot_ops.tasks.window.presets import ClippedAverage, ExponentialAverage, RunningCount, Variance
     from riot_ops.tasks.window.running_median import RunningMedian
     from riot_ops.tasks.window.running_summary import RunningSummary
     from riot_ops.tasks.window.running_totals import RunningTotals
@@ -104,7 +102,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.window.sort_by_event_time import SortByEventTime
     from riot_ops.tasks.window.top_k import TopK
     from riot_ops.tasks.window.trend import Trend
-    from riot_ops.tasks.window.variance import Variance
     from riot_ops.tasks.window.weighted_average import WeightedAverage
     from riot_ops.tasks.window.window import Aggregate, Window
 
@@ -127,7 +124,7 @@ _TASKS = {
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
     "ClassifyDecisionTree": ("DTC", "riot_ops.tasks.predict.classify_decision_tree"),
     "ClassifyNeuralNetwork": ("MLP", "riot_ops.tasks.predict.classify_neural_network"),
-    "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
+    "ClippedAverage": ("CLA", "riot_ops.tasks.window.presets"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
     "Compute": ("CMP", "riot_ops.tasks.math.compute"),
     "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
@@ -139,7 +136,7 @@ _TASKS = {
     "DownloadBlob": ("ABD", "riot_ops.tasks.io.download_blob"),
     "DropLate": ("ORD", "riot_ops.tasks.filter.drop_late"),
     "EstimateError": ("ERR", "riot_ops.tasks.predict.estimate_error"),
-    "ExponentialAverage": ("EWM", "riot_ops.tasks.window.exponential_average"),
+    "ExponentialAverage": ("EWM", "riot_ops.tasks.window.presets"),
     "Filter": ("FEX", "riot_ops.tasks.filter.filter"),
     "FilterFunction": ("FLT", "riot_ops.tasks.functions.filter_function"),
     "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
@@ -180,7 +177,7 @@ _TASKS = {
     "RangeFilter": ("RGF", "riot_ops.tasks.filter.range_filter"),
     "Ratio": ("RTO", "riot_ops.tasks.math.ratio"),
     "ReadTableRange": ("ATR", "riot_ops.tasks.io.read_table_range"),
-    "RunningCount": ("CNT", "riot_ops.tasks.window.running_count"),
+    "RunningCount": ("CNT", "riot_ops.tasks.window.presets"),
     "RunningMedian": ("RMD", "riot_ops.tasks.window.running_median"),
     "RunningSummary": ("RSM", "riot_ops.tasks.window.running_summary"),
     "RunningTotals": ("TOT", "riot_ops.tasks.window.running_totals"),
@@ -205,7 +202,7 @@ _TASKS = {
     "Trend": ("TRD", "riot_ops.tasks.window.trend"),
     "Unpivot": ("UPV", "riot_ops.tasks.parse.unpivot"),
     "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
-    "Variance": ("VAR", "riot_ops.tasks.window.variance"),
+    "Variance": ("VAR", "riot_ops.tasks.window.presets"),
     "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
     "WeightedSum": ("WSM", "riot_ops.dataflows.dspbench.operators.weighted_sum"),
     "Window": ("WIN", "riot_ops.tasks.window.window"),

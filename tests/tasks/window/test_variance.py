@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.tasks.window.variance import Variance
+from riot_ops.tasks import Variance
 from tests.reference import variance as reference
 from tests.reference.splits import KEYS, run
 from tests.search import depth

@@ -7,32 +7,91 @@ from __future__ import annotations
 
 from typing import Any
 
-from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.accumulators import (
-    add_counts,
-    add_extremes,
-    add_firsts,
-    add_lasts,
-    add_spreads,
-    add_sums,
-)
+import numpy as np
 
-__all__ = ["run_counts", "run_extremes", "run_firsts", "run_lasts", "run_spreads", "run_sums"]
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.accumulators import SCALE, add_extremes, add_firsts, add_lasts
+from riot_ops.kernels.stats.windows import neumaier_add
+
+__all__ = [
+    "run_counts",
+    "run_exponential_means",
+    "run_extremes",
+    "run_firsts",
+    "run_lasts",
+    "run_sums",
+    "run_variances",
+    "run_whole_sums",
+]
+
+#: The sum of two numbers up to it is a float64 exactly.
+HALF_EXACT = 1 << 52
 
 
 @kernel
 def run_counts(groups: Any, values: Any, n: Any, out: Any) -> None:
-    for i in range(groups.size):
-        add_counts(groups, values, i, i + 1, n)
-        out[i] = n[groups[i]]
+    if values.size == 0:
+        for i in range(groups.size):
+            g = np.uint64(groups[i])
+            n[g] += 1
+            out[i] = n[g]
+    else:
+        for i in range(groups.size):
+            g = np.uint64(groups[i])
+            if not np.isnan(values[i]):
+                n[g] += 1
+            out[i] = n[g]
 
 
 @kernel
 def run_sums(groups: Any, values: Any, rests: Any, total: Any, rest: Any, out: Any, out_rest: Any) -> None:
     for i in range(groups.size):
-        add_sums(groups, values, rests, i, i + 1, total, rest)
-        out[i] = total[groups[i]]
-        out_rest[i] = rest[groups[i]]
+        g = np.uint64(groups[i])
+        t = total[g]
+        r = rest[g]
+        if not np.isnan(values[i]):
+            t, r = neumaier_add(t, r, values[i] * SCALE)
+            if rests.size > 0:
+                t, r = neumaier_add(t, r, rests[i] * SCALE)
+            total[g] = t
+            rest[g] = r
+        out[i] = t
+        out_rest[i] = r
+
+
+@kernel
+def run_whole_sums(groups: Any, values: Any, total: Any, rest: Any, out: Any, out_total: Any, out_rest: Any) -> Any:
+    """Add int64 values; write sums to ``out``, or all of them to the other two if float64 cannot hold one: True."""
+    wide = False
+    last = np.uint64(0)
+    t = r = 0.0
+    for i in range(groups.size):
+        g = np.uint64(groups[i])
+        x = values[i]
+        if i == 0 or g != last:  # otherwise they are at hand
+            t = total[g] * (1.0 / SCALE)
+            r = rest[g]
+            last = g
+        if r == 0.0 and abs(t) <= HALF_EXACT and -HALF_EXACT <= x <= HALF_EXACT:
+            t += x
+            total[g] = t * SCALE
+            if not wide:
+                out[i] = np.int64(t)
+        else:
+            if not wide:
+                wide = True
+                for j in range(i):
+                    out_total[j] = out[j] * SCALE
+                    out_rest[j] = 0.0
+            low = x & 0xFFFFFFFF
+            t, r = neumaier_add(t * SCALE, r, (x - low) * SCALE)
+            total[g], rest[g] = neumaier_add(t, r, low * SCALE)
+            t = total[g] * (1.0 / SCALE)
+            r = rest[g]
+        if wide:
+            out_total[i] = total[g]
+            out_rest[i] = r
+    return wide
 
 
 @kernel
@@ -99,10 +158,46 @@ def run_lasts(
 
 
 @kernel
-def run_spreads(groups: Any, values: Any, n: Any, mean: Any, m2: Any, out_n: Any, out_mean: Any, out_m2: Any) -> None:
+def run_variances(groups: Any, values: Any, n: Any, mean: Any, m2: Any, ddof: Any, bad: Any, out: Any) -> Any:
+    """Write the variance after each value, NaN up to ``ddof`` values (Welford).
+
+    A value whose squared distance overflows is ``bad`` and not added; return whether there is one.
+    """
+    any_bad = False
     for i in range(groups.size):
-        add_spreads(groups, values, i, i + 1, n, mean, m2)
-        g = groups[i]
-        out_n[i] = n[g]
-        out_mean[i] = mean[g]
-        out_m2[i] = m2[g]
+        g = np.uint64(groups[i])
+        x = values[i]
+        if not np.isnan(x):
+            delta = x - mean[g]
+            m = mean[g] + delta / (n[g] + 1)
+            q = m2[g] + delta * (x - m)  # sum of squared distances from the mean
+            if not np.isfinite(q):
+                bad[i] = True
+                any_bad = True
+                continue
+            n[g] += 1
+            mean[g] = m
+            m2[g] = q
+        out[i] = m2[g] / (n[g] - ddof) if n[g] > ddof else np.nan
+    return any_bad
+
+
+@kernel
+def run_exponential_means(slots: Any, values: Any, weight: Any, warmup: Any, means: Any, counts: Any, out: Any) -> None:
+    """Write the mean after each value, NaN at a missing one: the plain mean of the first ``warmup`` values at first."""
+    for i in range(values.size):
+        x = values[i]
+        out[i] = x
+        if np.isnan(x):
+            continue
+        s = slots[i]
+        if counts[s] < warmup:
+            counts[s] += 1
+            part = 1.0 / counts[s]
+        elif counts[s] == 0:
+            counts[s] = 1
+            part = 1.0
+        else:
+            part = weight
+        means[s] = (1.0 - part) * means[s] + part * x  # not mean + part * (x - mean): the difference may overflow
+        out[i] = means[s]

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import Clock, Ticks
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import TimerOutput, both_requirements
-from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
+from riot_ops.core.order import ordinals
 from riot_ops.core.parameters import Duration, as_timedelta
-from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import float_column
-from riot_ops.kernels.arrays.timestamps import check_time_field
-from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
-from riot_ops.task import Case, KeyedTask, Lookback, Requirement, SketchTask, State, StateField, register, with_field
-from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
-from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
-from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
-from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
-from riot_ops.tasks.window.windowing.count_windows import CountWindows
-from riot_ops.tasks.window.windowing.running_windows import RunningWindows
-from riot_ops.tasks.window.windowing.session_windows import SessionWindows
-from riot_ops.tasks.window.windowing.stats import Aggregate
-from riot_ops.tasks.window.windowing.time_windows import TimeWindows
-from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, Unbounded, frame_from
+from riot_ops.task import Case, SketchTask, register
+from riot_ops.tasks.window.windowing.assigner import TimeAssigner
+from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
+from riot_ops.tasks.window.windowing.window_task import ZERO, WindowTask
+from riot_ops.windows import Calendar, Count, Hopping, Session, Unbounded, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
 #: Maximum number of panes or sessions of a key that may be open at once.
 MAX_OPEN_WINDOWS = 100_000
-ZERO = timedelta(0)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Window(SketchTask, KeyedTask):
+class Window(WindowTask, SketchTask):
     """Aggregate the records of each key over the windows of a frame.
 
     Parameters
@@ -84,6 +67,7 @@ class Window(SketchTask, KeyedTask):
     ``(f, "first")``, ``(f, "last")``     the same for the smallest and the largest event time, among equal times the
                                           first and the last to arrive; in count windows by order of arrival
     ``(f, "std", otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
+    ``(f, "var", ddof)``                  variance, the squares divided by ``n - ddof`` (1); null up to ``ddof`` values
     ``(f, "quantile", q)``                ``q`` in [0, 1]; exact and linearly interpolated as in NumPy and pandas, up to
                                           100,000 values per window; beyond, as with an accuracy of 0.01
     ``(f, "quantile", q, accuracy)``      within ``accuracy`` (relative, from 0.001 to 0.5) of the value of rank
@@ -99,6 +83,12 @@ class Window(SketchTask, KeyedTask):
                                           ``otherwise`` (null)
     ``(f, "std_gap", otherwise)``         sample standard deviation of those, below three values ``otherwise`` (null)
     ``(f, "top", k)``                     the k most frequent values with their counts, exact; ties by value
+    ``(f, "ewm", span, warmup)``          exponentially weighted mean, ``mean + 2 / (span + 1) (x - mean)``, after a
+                                          number of values (0) with the plain mean; null at a missing value. Like the
+                                          next two, only at each record of unbounded windows
+    ``(f, "clipped_mean", n, s, whole)``  mean of the latest ``n`` values (30) without those more than ``s`` (2.0)
+                                          standard deviations away, see :class:`ClippedAverage`
+    ``(f, "clipped_count", n, s, …)``     their number
     ``(f, Aggregate(…))``                 a custom aggregate, see :class:`Aggregate`
     ====================================  ============================================================================
 
@@ -135,7 +125,8 @@ class Window(SketchTask, KeyedTask):
     In time windows, a record without event time goes to the errors stream as ``no_event_time``, a record whose windows
     are all closed as ``late``, a record beyond ``max_ahead`` as ``from_the_future``, and one of whose windows begins
     or ends beyond the years 1 to 9999 (or what nanoseconds hold) as ``out_of_range``; in all windows an infinite number
-    as ``not_finite``.
+    as ``not_finite``. Where ``std`` or ``var`` is emitted at each record of unbounded windows, a value whose squared
+    distance from the mean overflows is an error, ``overflow``; elsewhere they are infinite then.
 
     References
     ----------
@@ -162,7 +153,7 @@ class Window(SketchTask, KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     frame: Any = None
     allowed_lateness: Duration = ZERO
@@ -191,6 +182,12 @@ class Window(SketchTask, KeyedTask):
             raise ConfigError(f"aggregates: {unplaced[0]!r} measures event times, not for windows by arrival")
         if running and self.emit == "each":
             self._check_running()
+        else:
+            ordered = [name for name, one in self.bound_aggregates().items() if one.ordered]
+            if ordered:
+                raise ConfigError(
+                    f"aggregates: {ordered[0]!r} = {self.aggregates[ordered[0]]!r} needs frame = None and emit = 'each'"
+                )
         if self.secret is not None and not any(stat.hashes for stat in self.assigner.stats):
             raise ConfigError("Window: secret needs an aggregate that hashes values, 'distinct' or 'unique'")
         if self.assigner.room > MAX_OPEN_WINDOWS:
@@ -222,155 +219,15 @@ class Window(SketchTask, KeyedTask):
                     f"aggregates: {name!r} cannot be the name of a result; reserved are {', '.join(sorted(reserved))}"
                 )
 
-    def bound_aggregates(self, schema: pa.Schema | None = None) -> dict[str, BoundAggregate]:
-        """Return the aggregates by output field, bound to the types of ``schema``."""
-        return {name: bind_aggregate(name, one, schema) for name, one in self.aggregates.items()}
-
-    @functools.cached_property
-    def assigner(self) -> Assigner:
-        """What assigns records to the windows of the frame."""
-        stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
-        if isinstance(self.frame, Unbounded):
-            return RunningWindows(stats, str(self.emit))
-        if isinstance(self.frame, Count):
-            return CountWindows(stats, each, self.frame)
-        if isinstance(self.frame, Session):
-            return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
-        if isinstance(self.frame, Calendar):
-            return CalendarWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
-        assert isinstance(self.frame, (Tumbling, Hopping))
-        return TimeWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
-
     def __hash__(self) -> int:
         return hash((self.frame, self.by, repr(self.aggregates)))
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"frame": self.frame.to_dict()}
 
-    # -- contract ----------------------------------------------------------------------------------
-
-    def clock(self) -> Clock | None:
-        if not isinstance(self.assigner, TimeAssigner):
-            return None
-        return Clock(
-            timedelta(microseconds=self.assigner.period),
-            as_timedelta(self.allowed_lateness),
-            as_timedelta(self.max_ahead),
-        )
-
-    def with_lateness(self, lateness: timedelta) -> Self:
-        timed = isinstance(self.assigner, TimeAssigner)
-        return self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness) if timed else self
-
     @property
-    def key_retention(self) -> timedelta | None:
-        if not isinstance(self.assigner, TimeAssigner):
-            return super().key_retention
-        return timedelta(microseconds=self.assigner.retention) + as_timedelta(self.allowed_lateness)
-
-    def requires(self) -> Mapping[str, Requirement]:
-        timed = isinstance(self.assigner, TimeAssigner)
-        needs: dict[str, Requirement] = {"event_time": "any"} if timed else {}
-        for name, one in self.bound_aggregates().items():
-            of = field_of(self.aggregates[name])
-            if of is not None:
-                needs[of] = both_requirements(needs.get(of), one.needs)
-        return {**super().requires(), **needs}
-
-    @functools.cached_property
-    def float64_fields(self) -> tuple[str, ...]:
-        bound = self.bound_aggregates()
-        # the sum behind a mean is exact
-        computed = [self.aggregates[name] for name, one in bound.items() if one.needs == "number"]
-        return tuple(dict.fromkeys(of for of, function, *_ in computed if of is not None and function != "mean"))
-
-    def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        self.check_input(schema)
-        if isinstance(self.assigner, RunningWindows):
-            for name, one in self.bound_aggregates(schema).items():
-                schema = with_field(schema, pa.field(name, one.dtype))
-            return schema
-        timed = "event_time" in schema.names
-        if timed:
-            check_time_field(self.name(), schema)
-        fields = [schema.field("seq")] if "seq" in schema.names else []
-        out = pa.schema(fields)
-        if fields:
-            if self.emit == "final" and isinstance(self.assigner, TimeAssigner):
-                out = with_timer_ordinals(out)
-            else:
-                names = ordinals(schema.names)
-                names += [next_ordinal(schema.names)] if self.emit == "each" else []
-                for name in names:
-                    out = out.append(pa.field(name, pa.int64()))
-        dtype = self._time_type(schema)
-        if timed:
-            out = out.append(pa.field("event_time", dtype))
-        for name in self.by:
-            if name not in out.names:
-                out = out.append(schema.field(name))
-        if timed:
-            out = out.append(pa.field("window_start", dtype)).append(pa.field("window_end", dtype))
-        for name, one in self.bound_aggregates(schema).items():
-            out = out.append(pa.field(name, one.dtype))
-        return out
-
-    def _time_type(self, schema: pa.Schema) -> pa.DataType:
-        dtype = schema.field("event_time").type if "event_time" in schema.names else TIMESTAMP
-        return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
-
-    def expands(self) -> bool:
-        return self.emit == "each" and not isinstance(self.assigner, RunningWindows)
-
-    @property
-    def needs_full_batch(self) -> bool:
-        return self.emit == "update"
-
-    def writes(self) -> frozenset[str] | None:
-        if isinstance(self.assigner, RunningWindows):
-            return frozenset(self.aggregates)
-        return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
-
-    def lookback(self) -> Lookback | None:
-        return None if self.emit == "each" else self.assigner.lookback()  # windows that are not full have results, too
-
-    def state_fields(self) -> Mapping[str, StateField]:
-        assigner = self.assigner
-        return {**assigner.state_fields(), **cell_state_fields(assigner.stats, assigner.room)}
-
-    def decode_state(self, table: pa.Table) -> pa.Table:
-        """Return the open windows (panes or sessions) as a list per key, with start and cells of each."""
-        return self.assigner.decode_state(table)
-
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        for name, needed in self.requires().items():
-            if needed == "any" or not pa.types.is_floating(batch.schema.field(name).type):
-                continue
-            infinite = np.isinf(float_column(batch.column(name))[0])
-            if infinite.any():
-                dead.reject(batch, infinite, "not_finite", f"{name} is infinite")
-                batch = batch.filter(pa.array(~infinite))
-        return batch
-
-    def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch:
-        assert isinstance(self.assigner, (CountWindows, RunningWindows))
-        return self.assigner.run(self, batch, slots, state)
-
-    def advance(
-        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        assert isinstance(self.assigner, TimeAssigner)
-        bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
-        batch_results, timer_results = self.assigner.run(self, batch, slots, state, ticks, bad)
-        if batch is not None:
-            for code, (reason, text) in REJECTIONS.items():
-                dead.reject(batch, bad == code, reason, text)
-        return batch_results, timer_results
-
-    def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        return self.assigner.flush_partial(self, keys, state) if isinstance(self.assigner, CountWindows) else None
+    def hash_words(self) -> HashWords:
+        return self.hash_key.words
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -388,7 +245,7 @@ class Window(SketchTask, KeyedTask):
             "n": "count",
             "values": ("value", "count"),
             "texts": ("text", "count"),
-            **{name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std")},
+            **{name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std", "var")},
             "median": ("value", "quantile", 0.5),
             "kinds": ("text", "distinct", 6),
             "best": ("text", "top", 2),
@@ -417,10 +274,4 @@ class Window(SketchTask, KeyedTask):
         yield Case(cls(frame=Hopping(2 * five, five), emit="each", by=("key",), aggregates=timed), batch, "updates")
 
 
-RUNNING = ("n", "values", "texts", "sum", "mean", "min", "max", "first", "last", "std", "above", "odd")
-REJECTIONS = {
-    LATE: ("late", "all windows of its event time are closed"),
-    UNTIMED: ("no_event_time", "a time window needs an event time"),
-    OUT_OF_RANGE: ("out_of_range", "one of its windows would begin or end beyond the times that a field can hold"),
-    FUTURE: ("from_the_future", "its event time is too far ahead of stream time"),
-}
+RUNNING = ("n", "values", "texts", "sum", "mean", "min", "max", "first", "last", "std", "var", "above", "odd")

@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import StateError
+from riot_ops.core.errors import ConfigError, StateError
 
 AGGREGATES = {
     "n": "count",
     "values": ("value", "count"),
-    **{name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std")},
+    **{name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std", "var")},
+    "spread": ("value", "var", 0),
+    "k_mean": ("k", "mean"),
     "above": ("value", "matches", ">", 1),
     "share": ("value", "share", "<=", 1),
     "total": ("k", "sum"),
@@ -69,6 +71,9 @@ def prefix(records):
         "first": present[0] if present else None,
         "last": present[-1] if present else None,
         "std": statistics.stdev(present) if len(present) > 1 else None,
+        "var": statistics.variance(present) if len(present) > 1 else None,
+        "spread": statistics.pvariance(present) if present else None,
+        "k_mean": statistics.fmean(whole) if whole else None,
         "above": sum(v > 1 for v in present),
         "share": sum(v <= 1 for v in present) / len(present) if present else None,
         "total": sum(whole) if whole else None,
@@ -85,7 +90,7 @@ def test_results_are_those_of_the_records_so_far(records, cut):
     ]
     for i, row in enumerate(rows):
         for name, one in prefix([one for one in records[: i + 1] if one[0] == row["key"]]).items():
-            exact = name not in ("sum", "mean", "std") or one is None
+            exact = name not in ("sum", "mean", "std", "var", "spread", "k_mean") or one is None
             assert row[name] == (one if exact else pytest.approx(one, rel=1e-9, abs=1e-6)), name
     assert rows == flat(results(task, records, len(records)))
 
@@ -122,6 +127,50 @@ def test_key_without_records_for_its_ttl_starts_again():
     session = t.Window(by="key", ttl="1min").session()
     times = pa.array([0, 50_000_000, 200_000_000], pa.timestamp("us", "UTC")).to_pylist()
     assert [row["count"] for row in session.push_many({"event_time": at, "key": "a"} for at in times)] == [1, 2, 1]
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20), st.integers(1, 9))
+def test_sums_of_large_integers_are_exact_or_null(ks, cut):
+    rows = flat(results(t.Window(aggregates={"s": ("k", "sum")}), [("a", None, k) for k in ks], cut))
+    totals = [sum(k for k in ks[: i + 1] if k is not None) for i in range(len(ks))]
+    wanted = [
+        total if -(2**63) <= total < 2**63 and any(k is not None for k in ks[: i + 1]) else None
+        for i, total in enumerate(totals)
+    ]
+    assert [row["s"] for row in rows] == wanted
+
+
+def test_refused_value_changes_no_other_aggregate():
+    session = t.Window(aggregates={"n": ("value", "count"), "s": ("value", "sum"), "v": ("value", "var", 0)}).session()
+    rows = session.push_many({"value": v} for v in (1.0, 1e300, 3.0))
+    assert [(row["n"], row["s"], row["v"]) for row in rows] == [(1, 1.0, 0.0), (2, 4.0, 1.0)]
+    assert [error["reason"] for error in session.errors] == ["overflow"]
+
+
+def test_aggregates_over_the_order_of_records():
+    aggregates = {"ewm": ("value", "ewm", 3), "warm": ("value", "ewm", 3, 2), "n": ("value", "clipped_count", 2)}
+    session = t.Window(by="key", aggregates=aggregates).session()
+    rows = session.push_many({"key": "a", "value": v} for v in (10.0, 20.0, 30.0))
+    assert [(row["ewm"], row["warm"], row["n"]) for row in rows] == [(10.0, 10.0, 1), (15.0, 15.0, 2), (22.5, 22.5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "options", "message"),
+    [
+        (("v", "ewm", 3), {"emit": "update"}, "frame = None"),
+        (("v", "clipped_mean"), {"frame": "1min"}, "frame = None"),
+        (("v", "ewm", 0.5), {}, "the span"),
+        (("v", "ewm"), {}, "the span"),
+        (("v", "ewm", 3, -1), {}, "the warm-up"),
+        (("v", "clipped_mean", 1), {}, "the window"),
+        (("v", "clipped_mean", 3, 0), {}, "sigma"),
+        (("v", "clipped_count", 3, 1.0, 1), {}, "whole"),
+        (("v", "var", 2), {}, "degrees of freedom"),
+    ],
+)
+def test_misuse_is_refused(aggregate, options, message):
+    with pytest.raises(ConfigError, match=message):
+        t.Window(aggregates={"x": aggregate}, **options)
 
 
 def test_result_replaces_a_field_of_its_name():

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
-from math import isfinite
+from math import inf, isfinite, isinf
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,23 @@ import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import MAX_LENGTH
+from riot_ops.kernels.arrays.arrow import nullable_column
 from riot_ops.kernels.arrays.exact import exact_result, exact_type, normalized
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import alpha, linear_counts
 from riot_ops.task import Requirement
 from riot_ops.tasks.window.windowing.sample import quantiles
 from riot_ops.tasks.window.windowing.stats import (
+    CLIPPED,
     RELATIONS,
     Aggregate,
     Cells,
+    ClippedMeans,
     Counts,
     CustomStat,
     DistinctRegisters,
+    ExponentialMeans,
     Extremes,
     Firsts,
     Lasts,
@@ -66,6 +71,8 @@ class BoundAggregate:
         Computes its value for each group.
     timed : bool
         Whether it depends on the event times of records.
+    ordered : bool
+        Whether it is only known at each record, as it depends on the order of all records.
     """
 
     stats: tuple[Stat, ...]
@@ -73,6 +80,7 @@ class BoundAggregate:
     needs: Requirement
     result: Callable[[Cells], pa.Array]
     timed: bool = False
+    ordered: bool = False
 
 
 def field_of(spec: Any) -> str | None:
@@ -118,7 +126,8 @@ def bind_aggregate(name: str, spec: Any, schema: pa.Schema | None = None) -> Bou
 
 
 def _null_where_empty(values: npt.NDArray[np.float64], n: Any) -> pa.Array:
-    return pa.array(values, mask=np.asarray(n) == 0)
+    missing = np.equal(n, 0)
+    return pa.array(values, mask=missing) if missing.any() else pa.array(values)
 
 
 def _count(name: str, of: str | None, dtype: pa.DataType | None) -> BoundAggregate:
@@ -129,23 +138,6 @@ def _count(name: str, of: str | None, dtype: pa.DataType | None) -> BoundAggrega
 
 def _numeric(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype))
-
-
-def _numeric_aggregate(stats: Callable[[str], tuple[Stat, ...]], value: Callable[..., Any]) -> Any:
-    """Make an aggregate of numbers from the cells of the stats; it is null where there are no values."""
-
-    def make(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
-        counts, wanted = Counts(of), stats(of)
-        (n,) = counts.cells()
-        names = [cell for stat in wanted for cell in stat.cells()]
-
-        def result(cells: Cells) -> pa.Array:
-            with np.errstate(all="ignore"):
-                return _null_where_empty(value(cells[n], *(cells[cell] for cell in names)), cells[n])
-
-        return BoundAggregate((counts, *wanted), pa.float64(), "number", result)
-
-    return make
 
 
 def _value_aggregate(stat: type[Stat], parts: slice) -> Any:
@@ -164,6 +156,19 @@ def _value_aggregate(stat: type[Stat], parts: slice) -> Any:
     return make
 
 
+def _mean(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+    counts, sums = Counts(of), Sums(of)
+    (n,), (total, rest) = counts.cells(), sums.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        with np.errstate(all="ignore"):
+            if sums.whole in cells:
+                return _null_where_empty(cells[sums.whole] / cells[n], cells[n])
+            return _null_where_empty((cells[total] + cells[rest]) / cells[n] / loops.SCALE, cells[n])
+
+    return BoundAggregate((counts, sums), pa.float64(), "number", result)
+
+
 def _sum(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
     counts, sums = Counts(of), Sums(of)
     (n,), (total, rest) = counts.cells(), sums.cells()
@@ -173,6 +178,8 @@ def _sum(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
         kind = pa.float64() if not whole else pa.uint64() if dtype == pa.uint64() else pa.int64()
 
     def result(cells: Cells) -> pa.Array:
+        if sums.whole in cells:
+            return _null_where_empty(cells[sums.whole], cells[n])
         missing = np.asarray(cells[n]) == 0
         with np.errstate(all="ignore"):
             return exact_result(*normalized(cells[total] / loops.SCALE, cells[rest] / loops.SCALE), missing, kind)
@@ -185,9 +192,27 @@ def _deviation(name: str, of: str, dtype: pa.DataType | None, otherwise: Any = N
     n, _, m2 = stat.cells()
 
     def result(cells: Cells) -> pa.Array:
+        if stat.variance in cells:
+            spread = np.sqrt(cells[stat.variance])
+            return _with_default(spread, np.isnan(spread), otherwise)
         return _with_default(_sample_deviation(cells[m2], cells[n]), cells[n] < 2, otherwise)
 
     _check_otherwise(name, otherwise)
+    return BoundAggregate((stat,), pa.float64(), "number", result)
+
+
+def _variance(name: str, of: str, dtype: pa.DataType | None, ddof: Any = 1) -> BoundAggregate:
+    if ddof not in (0, 1) or isinstance(ddof, bool):
+        raise ConfigError(f"aggregates: {name!r}: var takes 0 or 1 degrees of freedom after its field, got {ddof!r}")
+    stat = Moments(of, ddof)
+    n, _, m2 = stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        if stat.variance in cells:
+            return _null_where_nan(cells[stat.variance])
+        # fmin: infinite where the squares overflow
+        return _with_default(np.fmin(cells[m2] / np.maximum(cells[n] - ddof, 1), np.inf), cells[n] <= ddof, None)
+
     return BoundAggregate((stat,), pa.float64(), "number", result)
 
 
@@ -200,7 +225,7 @@ def _sample_deviation(m2: npt.NDArray[np.float64], n: Any) -> npt.NDArray[np.flo
 
 def _with_default(values: npt.NDArray[np.float64], missing: Any, otherwise: float | None) -> pa.Array:
     if otherwise is None:
-        return pa.array(values, mask=missing)
+        return pa.array(values, mask=missing) if missing.any() else pa.array(values)
     return pa.array(np.where(missing, float(otherwise), values))
 
 
@@ -353,6 +378,53 @@ def _top(name: str, of: str, dtype: pa.DataType | None, k: Any = None) -> BoundA
     return BoundAggregate((stat,), pairs, "any", result)
 
 
+def _checked_number(name: str, what: str, value: Any, low: float, high: float = inf) -> float:
+    """Raise unless an option is a number from ``low`` on up to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or isinf(value):
+        raise ConfigError(f"aggregates: {name!r}: {what} must be a number from {low} on, got {value!r}")
+    return value
+
+
+def _ewm(name: str, of: str, dtype: pa.DataType | None, span: Any = None, warmup: Any = 0) -> BoundAggregate:
+    _checked_number(name, "the span", span, 1)
+    if not isinstance(warmup, int) or isinstance(warmup, bool) or warmup < 0:
+        raise ConfigError(f"aggregates: {name!r}: the warm-up must be a number of values >= 0, got {warmup!r}")
+    stat = ExponentialMeans(of, float(span), warmup)
+    mean, _ = stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        return _null_where_nan(cells[mean])
+
+    return BoundAggregate((stat,), pa.float64(), "number", result, ordered=True)
+
+
+def _null_where_nan(values: npt.NDArray[np.float64]) -> pa.Array:
+    return nullable_column(values, np.isnan(values))
+
+
+def _clipped(cell: str, kind: pa.DataType) -> Any:
+    def make(
+        name: str, of: str, dtype: pa.DataType | None, window: Any = 30, sigma: Any = 2.0, whole: Any = False
+    ) -> BoundAggregate:
+        if not isinstance(window, int) or isinstance(window, bool) or not 2 <= window <= MAX_LENGTH:
+            raise ConfigError(
+                f"aggregates: {name!r}: the window must be a number of values from 2 to {MAX_LENGTH:,}, got {window!r}"
+            )
+        if _checked_number(name, "sigma", sigma, 0) == 0:
+            raise ConfigError(f"aggregates: {name!r}: sigma must be greater than 0, got {sigma!r}")
+        if not isinstance(whole, bool):
+            raise ConfigError(f"aggregates: {name!r}: whole must be True or False, got {whole!r}")
+        stat = ClippedMeans(of, window, float(sigma), whole)
+        taken = [*stat.cells()][CLIPPED.index(cell)]
+
+        def result(cells: Cells) -> pa.Array:
+            return _null_where_nan(cells[taken]) if cell == "average" else pa.array(cells[taken])
+
+        return BoundAggregate((stat,), kind, "number", result, ordered=True)
+
+    return make
+
+
 def _custom(aggregate: Aggregate, name: str, of: str | None, dtype: pa.DataType | None) -> BoundAggregate:
     stat = CustomStat(of, aggregate)
     return BoundAggregate(
@@ -366,12 +438,16 @@ _RECORD_AGGREGATES = ("count", "duration", "mean_gap", "std_gap")
 _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "count": (_count, 0),
     "sum": (_sum, 0),
-    "mean": (_numeric_aggregate(lambda of: (Sums(of),), lambda n, total, rest: (total + rest) / n / loops.SCALE), 0),
+    "mean": (_mean, 0),
     "min": (_value_aggregate(Extremes, slice(0, None, 2)), 0),
     "max": (_value_aggregate(Extremes, slice(1, None, 2)), 0),
     "first": (_value_aggregate(Firsts, slice(0, 2)), 0),
     "last": (_value_aggregate(Lasts, slice(0, 2)), 0),
     "std": (_deviation, 1),
+    "ewm": (_ewm, 2),
+    "clipped_mean": (_clipped("average", pa.float64()), 3),
+    "clipped_count": (_clipped("size", pa.int64()), 3),
+    "var": (_variance, 1),
     "quantile": (_quantile, 2),
     "distinct": (_distinct, 1),
     "unique": (_unique, 0),

@@ -3,51 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import State, StateField
 from riot_ops.kernels.arrays.arrow import replace_column
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
 from riot_ops.tasks.window.windowing.assigner import Assigner
-from riot_ops.tasks.window.windowing.stats import Cells, KernelStat, Stat
+from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, KernelStat, Stat
 
 __all__ = ["RunningWindows"]
+
+#: What the names of columns with cells end in, in a batch that is combined before a shuffle.
+CONDENSED = "@condensed"
 
 
 class RunningWindows(Assigner):
     """One window per key without an end; its cells are the state itself."""
 
     def __init__(self, stats: Sequence[Stat], emit: str) -> None:
-        super().__init__(stats, emit == "each")
+        # those that may refuse a value come first: its record then changes no other cell
+        super().__init__(sorted(stats, key=lambda stat: not stat.refuses), emit == "each")
+        self._names = [name for stat in self.stats for name in stat.cells()]
+        self._runs = all(isinstance(stat, KernelStat) and stat.run_kernel is not None for stat in self.stats)
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {}
 
-    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> pa.RecordBatch:
+    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with their results; or only the last one of each key."""
-        columns = self.stat_columns(batch, task.hash_key.words)
-        arrival = np.zeros(slots.size, np.int64)  # first and last go by arrival, not by event time
         results = task.bound_aggregates(batch.schema)
-        if self.each:
-            cells: Cells = {}
-            for stat, values in zip(self.stats, columns, strict=True):
-                assert isinstance(stat, KernelStat)
-                cells |= stat.run(state, slots, values, arrival)
+        if self.each or (self._runs and self._names[0] + CONDENSED not in batch.schema.names):
+            batch, slots, cells = self._run(task, batch, slots, state, dead)
+            if not self.each:
+                taken = latest_rows(slots, len(state[self._names[0]]))
+                batch, cells = batch.take(pa.array(taken)), {name: cell[taken] for name, cell in cells.items()}
         else:
-            keys = len(state[next(iter(self.stats[0].cells()))])
-            taken = latest_rows(slots, keys)
-            groups = slots[taken]
-            numbers = np.empty(keys, np.int64)
-            numbers[groups] = np.arange(groups.size)
-            work = Accumulators(self.stats, state, 1, groups)
-            work.add(numbers[slots], columns, arrival, 0, slots.size)
-            work.keep(np.arange(groups.size), groups)
-            cells = work.snapshot(np.arange(groups.size))
-            batch = batch.take(pa.array(taken))
+            batch, cells = self._last(task, batch, slots, state)
         for name, one in results.items():
             batch = replace_column(batch, name, one.result(cells))
         return batch
+
+    def _run(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch, Numbers, Cells]:
+        """Add the rows one by one; return those that are not refused with their slots and the cells after each."""
+        cells: Cells = {}
+        key = task.hash_words
+        for stat in cast("list[KernelStat]", self.stats):
+            # first and last go by arrival, not by event time
+            cells.update(stat.run(state, slots, stat.run_column(batch, key), np.zeros(slots.size, np.int64)))
+            if stat.refuses and REFUSED in cells:
+                refused = cells.pop(REFUSED)
+                dead.reject(batch, refused, "overflow", f"{stat.field} is too far from the mean to be squared")
+                taken = ~refused
+                batch, slots = batch.filter(pa.array(taken)), slots[taken]
+                cells = {name: cell[taken] for name, cell in cells.items()}
+        return batch, slots, cells
+
+    def _last(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> tuple[pa.RecordBatch, Cells]:
+        keys = len(state[self._names[0]])
+        taken = latest_rows(slots, keys)
+        work = self._folded(task, batch, slots, state, slots[taken], keys)
+        rows = np.arange(taken.size)
+        work.keep(rows, slots[taken])
+        condensed = [name for name in batch.schema.names if name.endswith(CONDENSED)]
+        return batch.drop_columns(condensed).take(pa.array(taken)), work.snapshot(rows)
+
+    def condensed(self, task: Any, batch: pa.RecordBatch, slots: Numbers, keys: int) -> pa.RecordBatch | None:
+        """Return the last record of each key with the cells of all; None if they do not merge exactly."""
+        if not all(stat.exact for stat in self.stats):
+            return None
+        taken = latest_rows(slots, keys)
+        cells = self._folded(task, batch, slots, {}, slots[taken], keys).cells
+        batch = batch.take(pa.array(taken))
+        for name, cell in cells.items():
+            batch = replace_column(batch, name + CONDENSED, pa.array(cell))
+        return batch
+
+    def merged(self, state: State, other: State) -> State | None:
+        """Merge the cells of two parts of a stream; None if that is not exact."""
+        if not all(stat.exact for stat in self.stats):
+            return None
+        cells = {name: state[name].copy() for name in self._names}
+        every = np.arange(len(cells[self._names[0]]))
+        for stat in self.stats:
+            stat.merge(cells, every, other, every, every, every + 1)
+        return cells
+
+    def _folded(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, keys: Numbers, key_count: int
+    ) -> Accumulators:
+        """Add the rows of a batch, which may be condensed, to the cells of ``keys``."""
+        numbers = np.empty(key_count, np.int64)
+        numbers[keys] = np.arange(keys.size)
+        work = Accumulators(self.stats, state, 1, keys if state else np.full(keys.size, -1))
+        if self._names[0] + CONDENSED not in batch.schema.names:
+            columns = self.stat_columns(batch, task.hash_words)
+            work.add(numbers[slots], columns, np.zeros(slots.size, np.int64), 0, slots.size)
+            return work
+        parts = {name: np.asarray(batch.column(name + CONDENSED)) for name in self._names}
+        rows = np.arange(slots.size)
+        for stat in self.stats:
+            stat.merge(work.cells, numbers[slots], parts, rows, rows, rows + 1)
+        return work

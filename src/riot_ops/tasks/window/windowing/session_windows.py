@@ -52,7 +52,7 @@ class SessionWindows(TimeAssigner):
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         times, present = event_times(batch)
-        columns = self.stat_columns(batch, task.hash_key.words)
+        columns = self.stat_columns(batch, task.hash_words)
         updates = Updates(task, batch) if self.each and batch is not None else None
         lasts = state["until"]
         limit = time_limits(time_type(batch))[1] // self.period * self.period - self.gap

@@ -5,31 +5,36 @@ A :class:`Stat` owns some cells of a group: it adds records to groups and merges
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
-from riot_ops.kernels.stats import running
+from riot_ops.kernels.stats import clipping, running
 from riot_ops.kernels.stats.hyperloglog import hash_values
 
 __all__ = [
+    "CLIPPED",
+    "REFUSED",
     "RELATIONS",
     "Aggregate",
     "Cells",
+    "ClippedMeans",
     "Counts",
     "CustomStat",
     "DistinctRegisters",
+    "ExponentialMeans",
     "Extremes",
     "Firsts",
     "HashWords",
@@ -49,6 +54,8 @@ Numbers = npt.NDArray[np.int64]
 HashWords = npt.NDArray[np.uint64]
 
 NO_VALUES = np.empty(0)
+#: Cell of :meth:`KernelStat.run` with the rows that it has not added, if there are any.
+REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,10 @@ class Stat(ABC):
 
     #: Whether its cells hold hashes of values.
     hashes: ClassVar[bool] = False
+    #: Whether merging its cells equals adding the records one by one to the bit.
+    exact: ClassVar[bool] = False
+    #: Whether it may refuse a value when results are emitted at each record.
+    refuses: ClassVar[bool] = False
 
     field: str | None
 
@@ -155,10 +166,19 @@ class KernelStat(Stat):
 
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         """Add all rows to their groups, and return the cells of the row's group after each."""
-        held = self._cell_arrays(cells)
-        after = {name: np.empty(groups.size, cell.dtype) for name, cell in zip(self.cells(), held, strict=True)}
+        after = {name: np.empty(groups.size, cells[name].dtype) for name in self._cell_names}
+        held = [cells[name] for name in self._cell_names]
         self.run_kernel(groups, *self._kernel_inputs(values, times), *held, *after.values())
         return after
+
+    @functools.cached_property
+    def _cell_names(self) -> tuple[str, ...]:
+        """The names of the cells: every batch asks for them."""
+        return tuple(self.cells())
+
+    def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
+        """Return the values that :meth:`run` needs from a batch."""
+        return self.column(batch, key)
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
         """Return the arrays of rows that ``add_kernel`` reads."""
@@ -174,11 +194,13 @@ class Counts(KernelStat):
 
     add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts
     layout = (("n", "int64", 0),)
+    exact = True
 
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         if batch is None or self.field is None or pa.types.is_floating(batch.schema.field(self.field).type):
             return super().column(batch, key)
-        return np.where(np.asarray(batch.column(self.field).is_valid()), 0.0, np.nan)
+        column = batch.column(self.field)
+        return np.where(np.asarray(column.is_valid()), 0.0, np.nan) if column.null_count else NO_VALUES
 
 
 class ExactStat(KernelStat):
@@ -196,6 +218,31 @@ class Sums(ExactStat):
 
     add_kernel, merge_kernel, run_kernel = loops.add_sums, loops.merge_sums, running.run_sums
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
+
+    @functools.cached_property
+    def whole(self) -> str:
+        """Cell of :meth:`run` with sums of integers, in place of the others."""
+        return self._cell_name("whole")
+
+    def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
+        """Return integers as int64, 0 where null."""
+        assert self.field is not None
+        column = batch.column(self.field)
+        dtype = column.type
+        if not pa.types.is_int64(dtype):
+            if not (pa.types.is_integer(dtype) or pa.types.is_boolean(dtype)) or pa.types.is_uint64(dtype):
+                return self.column(batch, key)
+            column = column.cast(pa.int64())
+        return readonly((column.fill_null(0) if column.null_count else column).to_numpy())
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        if isinstance(values, tuple):
+            return super().run(cells, groups, values, times)
+        held, n = self._cell_names, groups.size
+        whole, total, rest = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        if not running.run_whole_sums(groups, values, cells[held[0]], cells[held[1]], whole, total, rest):
+            return {self.whole: whole}
+        return {held[0]: total, held[1]: rest}
 
 
 class Extremes(ExactStat):
@@ -228,11 +275,30 @@ class Lasts(ExactStat):
         return *values, times
 
 
+@dataclass(frozen=True)
 class Moments(KernelStat):
     """Number of values, mean, and sum of squared distances from the mean."""
 
-    add_kernel, merge_kernel, run_kernel = loops.add_spreads, loops.merge_spreads, running.run_spreads
+    add_kernel, merge_kernel, run_kernel = loops.add_spreads, loops.merge_spreads, running.run_variances
     layout = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
+    refuses = True
+
+    ddof: Literal[0, 1] = 1
+
+    def _cell_name(self, cell: str) -> str:
+        return super()._cell_name(cell if self.ddof else f"{cell} of all")
+
+    @functools.cached_property
+    def variance(self) -> str:
+        """Cell of :meth:`run` with the variance, in place of the others."""
+        return self._cell_name("variance")
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        k, mean, m2 = self._cell_names
+        bad, out = np.zeros(groups.size, np.bool_), np.empty(groups.size)
+        if self.run_kernel(groups, values, cells[k], cells[mean], cells[m2], self.ddof, bad, out):
+            return {self.variance: out, REFUSED: bad}
+        return {self.variance: out}
 
 
 class TimeSpans(KernelStat):
@@ -257,6 +323,53 @@ class TimeGaps(KernelStat):
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
         return values, times
 
+
+@dataclass(frozen=True)
+class ExponentialMeans(KernelStat):
+    """Exponentially weighted mean, after a warm-up with equal weights."""
+
+    run_kernel = running.run_exponential_means
+
+    span: float
+    warmup: int
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        kind = f"ewm {self.span!r} {self.warmup}"
+        return {self._cell_name(kind): ("float64", 0, 0.0), self._cell_name(f"{kind} count"): ("int64", 0, 0)}
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        (mean, count), out = self._cell_names, np.empty(groups.size)
+        self.run_kernel(groups, values, 2.0 / (self.span + 1.0), self.warmup, cells[mean], cells[count], out)
+        return {mean: out}
+
+
+@dataclass(frozen=True)
+class ClippedMeans(KernelStat):
+    """The latest values without outliers, as a queue of two stacks, and their mean."""
+
+    run_kernel = clipping.run_clipped
+
+    window: int
+    sigma: float
+    whole: bool
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        number = {"head": "int64", "size": "int64", "front": "int64", "mean": "float64", "square": "float64"}
+        rings = dict.fromkeys(("ring", "means", "squares"), ("float64", self.window, 0.0))
+        layout = rings | {name: (dtype, 0, 0) for name, dtype in number.items()} | {"average": ("float64", 0, 0.0)}
+        kind = f"clipped {self.window} {self.sigma!r} {self.whole}"
+        return {self._cell_name(f"{kind} {name}"): layout[name] for name in CLIPPED}
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        held = self._cell_names
+        averages, counts = np.empty(groups.size), np.empty(groups.size, np.int64)
+        arrays: list[Any] = [groups, values, self.sigma, self.whole, *(cells[name] for name in held), averages, counts]
+        self.run_kernel(*arrays)
+        return {held[-1]: averages, held[CLIPPED.index("size")]: counts}
+
+
+#: Cells of :class:`ClippedMeans`, in the order of its kernel.
+CLIPPED = ("ring", "head", "size", "front", "means", "squares", "mean", "square", "average")
 
 #: The relations between a value and a number; ``&``: they share a bit.
 RELATIONS = ("==", "<", "<=", ">", ">=", "!=", "&")

@@ -113,7 +113,7 @@ class TimeWindows(TimeAssigner):
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         times, present = event_times(batch)
-        columns = self.stat_columns(batch, task.hash_key.words)
+        columns = self.stat_columns(batch, task.hash_words)
         updates = Updates(task, batch) if self.each and batch is not None else None
         on_axis = self._pane_times(times, present, ticks)
         numbers, key_count = dense_key_numbers(slots, len(state["pane"]))

@@ -1,0 +1,233 @@
+"""The base of window operators: a frame, aggregates and an emission."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.clock import Clock, Ticks
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.operator import TimerOutput, both_requirements
+from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
+from riot_ops.core.parameters import as_timedelta
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.hashing import NO_SECRET
+from riot_ops.kernels.arrays.timestamps import check_time_field
+from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
+from riot_ops.task import KeyedTask, Lookback, Requirement, State, StateField, with_field
+from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
+from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
+from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
+from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
+from riot_ops.tasks.window.windowing.count_windows import CountWindows
+from riot_ops.tasks.window.windowing.running_windows import RunningWindows
+from riot_ops.tasks.window.windowing.session_windows import SessionWindows
+from riot_ops.tasks.window.windowing.stats import HashWords
+from riot_ops.tasks.window.windowing.time_windows import TimeWindows
+from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, Unbounded
+
+__all__ = ["ZERO", "WindowTask"]
+
+ZERO = timedelta(0)
+REJECTIONS = {
+    LATE: ("late", "all windows of its event time are closed"),
+    UNTIMED: ("no_event_time", "a time window needs an event time"),
+    OUT_OF_RANGE: ("out_of_range", "one of its windows would begin or end beyond the times that a field can hold"),
+    FUTURE: ("from_the_future", "its event time is too far ahead of stream time"),
+}
+
+
+class WindowTask(KeyedTask):
+    """A keyed task that aggregates the records of a window.
+
+    A subclass defines :attr:`frame`, :attr:`aggregates` and :attr:`emit`, as parameters or from its own ones, see
+    :class:`~riot_ops.tasks.Window`.
+    """
+
+    #: Which records of a key belong together.
+    frame: Any = Unbounded()
+    #: By output field ``(field, function, option …)``.
+    aggregates: Any
+    #: When a result is emitted.
+    emit: Any = "each"
+    allowed_lateness: Any = ZERO
+    max_ahead: Any = None
+
+    @property
+    def hash_words(self) -> HashWords:
+        """The key of hashes."""
+        return NO_SECRET
+
+    def bound_aggregates(self, schema: pa.Schema | None = None) -> dict[str, BoundAggregate]:
+        """Return the aggregates by output field, bound to the types of ``schema``."""
+        if schema is None:
+            return self._bound
+        (last,) = self._last_bound  # every batch asks for it
+        if not (schema is last[0] or schema.equals(last[0])):
+            last = schema, {name: bind_aggregate(name, one, schema) for name, one in self.aggregates.items()}
+            self._last_bound[0] = last
+        return last[1]
+
+    @functools.cached_property
+    def _bound(self) -> dict[str, BoundAggregate]:
+        return {name: bind_aggregate(name, one) for name, one in self.aggregates.items()}
+
+    @functools.cached_property
+    def _last_bound(self) -> list[tuple[pa.Schema, dict[str, BoundAggregate]]]:
+        """The schema and the result of the last call of :meth:`bound_aggregates` with a schema."""
+        return [(pa.schema([]), self._bound)]
+
+    @functools.cached_property
+    def assigner(self) -> Assigner:
+        """What assigns records to the windows of the frame."""
+        stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
+        if isinstance(self.frame, Unbounded):
+            return RunningWindows(stats, str(self.emit))
+        if isinstance(self.frame, Count):
+            return CountWindows(stats, each, self.frame)
+        if isinstance(self.frame, Session):
+            return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
+        if isinstance(self.frame, Calendar):
+            return CalendarWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
+        assert isinstance(self.frame, (Tumbling, Hopping))
+        return TimeWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
+
+    def clock(self) -> Clock | None:
+        if not isinstance(self.assigner, TimeAssigner):
+            return None
+        period = timedelta(microseconds=self.assigner.period)
+        return Clock(period, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
+
+    def with_lateness(self, lateness: timedelta) -> Self:
+        timed = isinstance(self.assigner, TimeAssigner)
+        return self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness) if timed else self
+
+    @property
+    def key_retention(self) -> timedelta | None:
+        if not isinstance(self.assigner, TimeAssigner):
+            retention: timedelta | None = super().key_retention
+            return retention
+        return timedelta(microseconds=self.assigner.retention) + as_timedelta(self.allowed_lateness)
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), **self._inputs}
+
+    @functools.cached_property
+    def _inputs(self) -> dict[str, Requirement]:
+        """The fields that are aggregated, and event time where the frame needs it."""
+        needs: dict[str, Requirement] = {"event_time": "any"} if isinstance(self.assigner, TimeAssigner) else {}
+        for name, one in self.bound_aggregates().items():
+            of = field_of(self.aggregates[name])
+            if of is not None:
+                needs[of] = both_requirements(needs.get(of), one.needs)
+        return needs
+
+    @functools.cached_property
+    def float64_fields(self) -> tuple[str, ...]:
+        bound = self.bound_aggregates()
+        # the sum behind a mean is exact
+        computed = [self.aggregates[name] for name, one in bound.items() if one.needs == "number"]
+        return tuple(dict.fromkeys(of for of, function, *_ in computed if of is not None and function != "mean"))
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        if isinstance(self.assigner, RunningWindows):
+            for name, one in self.bound_aggregates(schema).items():
+                schema = with_field(schema, pa.field(name, one.dtype))
+            return schema
+        timed = "event_time" in schema.names
+        if timed:
+            check_time_field(self.name(), schema)
+        fields = [schema.field("seq")] if "seq" in schema.names else []
+        out = pa.schema(fields)
+        if fields:
+            if self.emit == "final" and isinstance(self.assigner, TimeAssigner):
+                out = with_timer_ordinals(out)
+            else:
+                names = ordinals(schema.names)
+                names += [next_ordinal(schema.names)] if self.emit == "each" else []
+                for name in names:
+                    out = out.append(pa.field(name, pa.int64()))
+        dtype = self._time_type(schema)
+        if timed:
+            out = out.append(pa.field("event_time", dtype))
+        for name in self.by:
+            if name not in out.names:
+                out = out.append(schema.field(name))
+        if timed:
+            out = out.append(pa.field("window_start", dtype)).append(pa.field("window_end", dtype))
+        for name, one in self.bound_aggregates(schema).items():
+            out = out.append(pa.field(name, one.dtype))
+        return out
+
+    def _time_type(self, schema: pa.Schema) -> pa.DataType:
+        dtype = schema.field("event_time").type if "event_time" in schema.names else TIMESTAMP
+        return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
+
+    def expands(self) -> bool:
+        return self.emit == "each" and not isinstance(self.assigner, RunningWindows)
+
+    @property
+    def needs_full_batch(self) -> bool:
+        return bool(self.emit == "update")
+
+    def writes(self) -> frozenset[str] | None:
+        if isinstance(self.assigner, RunningWindows):
+            return frozenset(self.aggregates)
+        return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
+
+    def lookback(self) -> Lookback | None:
+        return None if self.emit == "each" else self.assigner.lookback()  # windows that are not full have results, too
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        assigner = self.assigner
+        return {**assigner.state_fields(), **cell_state_fields(assigner.stats, assigner.room)}
+
+    def decode_state(self, table: pa.Table) -> pa.Table:
+        """Return the open windows (panes or sessions) as a list per key, with start and cells of each."""
+        return self.assigner.decode_state(table)
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        for name, needed in self._inputs.items():
+            if needed == "any" or not pa.types.is_floating(batch.schema.field(name).type):
+                continue
+            infinite = np.isinf(float_column(batch.column(name))[0])
+            if infinite.any():
+                dead.reject(batch, infinite, "not_finite", f"{name} is infinite")
+                batch = batch.filter(pa.array(~infinite))
+        return batch
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        assigner = cast("CountWindows | RunningWindows", self.assigner)
+        return assigner.run(self, batch, slots, state, dead)
+
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if self.emit != "update" or self.ttl is not None:  # a ttl runs from each record
+            return None
+        return cast(RunningWindows, self.assigner).condensed(self, batch, slots, keys)
+
+    def merge(self, state: State, other: State) -> State | None:
+        return self.assigner.merged(state, other) if isinstance(self.assigner, RunningWindows) else None
+
+    def advance(
+        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        assert isinstance(self.assigner, TimeAssigner)
+        bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
+        batch_results, timer_results = self.assigner.run(self, batch, slots, state, ticks, bad)
+        if batch is not None:
+            for code, (reason, text) in REJECTIONS.items():
+                dead.reject(batch, bad == code, reason, text)
+        return batch_results, timer_results
+
+    def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
+        return self.assigner.flush_partial(self, keys, state) if isinstance(self.assigner, CountWindows) else None
