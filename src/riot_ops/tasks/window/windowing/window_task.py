@@ -15,7 +15,7 @@ from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
-from riot_ops.core.parameters import as_timedelta
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import NO_SECRET
@@ -57,8 +57,8 @@ class WindowTask(KeyedTask):
     aggregates: Any
     #: When a result is emitted.
     emit: Any = "each"
-    allowed_lateness: Any = ZERO
-    max_ahead: Any = None
+    allowed_lateness: Duration = ZERO
+    max_ahead: Duration | None = None
 
     @property
     def hash_words(self) -> HashWords:
@@ -112,8 +112,7 @@ class WindowTask(KeyedTask):
     @property
     def key_retention(self) -> timedelta | None:
         if not isinstance(self.assigner, TimeAssigner):
-            retention: timedelta | None = super().key_retention
-            return retention
+            return super().key_retention
         return timedelta(microseconds=self.assigner.retention) + as_timedelta(self.allowed_lateness)
 
     def requires(self) -> Mapping[str, Requirement]:
