@@ -230,14 +230,6 @@ class StatelessOperator(Operator):
         """Like :meth:`apply`, in batches of limited size; for a task whose output may be far larger than its input."""
         yield self.apply(batch, dead)
 
-    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
-        """Like :meth:`batches`, without copies of shared values.
-
-        The result has items of :class:`~riot_ops.kernels.arrays.derived.DerivedRecords`. None, the default: the task
-        makes batches directly.
-        """
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOperator(StatelessOperator):
@@ -355,23 +347,6 @@ class KeyedOperator(Operator):
         """
         return None
 
-    def update_derived(self, rows: Any, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> Any | None:
-        """Update the state with derived records in order, in place of :meth:`validate_rows` and :meth:`update`.
-
-        If the words are the key, ``slots[i]`` is the slot of the key ``rows.keys()[i]``. For a :attr:`pooled` task,
-        which holds no rows before and after the call, the fields in ``by`` distinguish the texts. The result, a batch
-        or :class:`~riot_ops.kernels.arrays.derived.DerivedRecords`, is that of :meth:`update`; None if the task does
-        not support these rows, and then the state is unchanged.
-        """
-        return None
-
-    def is_lookup_only(self, rows: Any) -> bool:
-        """Whether :meth:`update_derived` only looks words up for these rows and changes no state.
-
-        Spark then sends the distinct words alone, as derived records of one text that contains them all.
-        """
-        return False
-
     def stateless_equivalent(self) -> StatelessOperator | None:
         """The stateless operator that replaces it in a dataflow if its parameters need no state; None: it has state."""
         return None
@@ -406,13 +381,6 @@ class KeyedOperator(Operator):
 
         Row i, in the order of ``seq``, has the key ``slots[i]`` of ``keys`` distinct ones. The result may carry a
         column that :meth:`update` reads and removes. Spark combines the results of several batches again.
-        """
-        return None
-
-    def precombine_derived(self, rows: Any) -> pa.RecordBatch | None:
-        """Like :meth:`precombine`, for derived records in order whose words are the key.
-
-        No other record lies between the first and the last of them, so that all may have the number of the first.
         """
         return None
 

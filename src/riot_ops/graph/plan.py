@@ -20,7 +20,6 @@ from riot_ops.graph.fanout import move_downstream
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.graph.remote_lookup import RemoteLookup, find_remote_lookups
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
@@ -76,15 +75,12 @@ class Plan:
     parts : dict of str to str
         By part, the whole stream: a stateless step that merges streams from several stages has an
         output in parts.
-    remote_lookups : dict of str to RemoteLookup
-        Streams of stage 0 about whose words a step is asked, in place of sending it their records.
     """
 
     name: str
     stages: list[Stage]
     sinks: set[str]
     parts: dict[str, str] = field(default_factory=dict)
-    remote_lookups: dict[str, RemoteLookup] = field(default_factory=dict)
 
     def readers(self, stream: str, produced_in: int) -> list[Stage]:
         """Return the later stages that read a stream."""
@@ -145,10 +141,7 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
         raise ConfigError(f"fuse must be 'exact' or 'coarse', got {fuse!r}")
     streams = [stream for n in flow.nodes_of_kind("source") for stream in (n.id, n.id + HEARTBEAT_SUFFIX)]
     sinks = {e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)}
-    found = plan_steps(flow.name, lower(flow), streams, sinks, fuse)
-    ending = {*sinks, *(part for part, stream in found.parts.items() if stream in sinks)}
-    found.remote_lookups = find_remote_lookups(found.stages, ending, flow.merging)
-    return found
+    return plan_steps(flow.name, lower(flow), streams, sinks, fuse)
 
 
 def plan_steps(

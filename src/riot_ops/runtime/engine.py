@@ -22,7 +22,6 @@ from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, with_ordinals
@@ -57,9 +56,6 @@ class Engine:
         The steps that read a stream from outside; by default all that name it.
     order : tuple of str
         Fields that order the records of a keyed step within one call of :meth:`process`.
-    batches_only : bool, default True
-        Whether to return record batches only; else another engine reads the output and may accept
-        :class:`DerivedRecords`.
     states : mapping of step to KeyedState, optional
         The states of another engine that this one shares; by default each keyed step has a new one.
     """
@@ -75,7 +71,6 @@ class Engine:
         outputs: Collection[str],
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
-        batches_only: bool = True,
         states: Mapping[str, KeyedState] | None = None,
     ) -> None:
         self.outputs = outputs
@@ -87,7 +82,6 @@ class Engine:
         self.on_failure: Callable[[str, Exception], None] | None = None
         self.entries = entries
         self._order = order
-        self._batches_only = batches_only
         self.states: dict[str, KeyedState] = {}
         self._running: dict[str, _RunningStep] = {}
         #: Numbers of the heartbeats that follow, which order those before one message.
@@ -179,9 +173,7 @@ class Engine:
                 results[stream] = found
         materialize_all(b for found in results.values() for b in found if isinstance(b, LazyBatch))
         for stream, found in results.items():
-            results[stream] = [
-                b if isinstance(b, DerivedRecords) and not self._batches_only else b.materialize() for b in found
-            ]
+            results[stream] = [b.materialize() for b in found]
         errors = [b for running in self._running.values() for b in running.dead.take()]
         if errors:
             results[ERRORS_STREAM] = errors
@@ -235,11 +227,7 @@ class Engine:
         elif kind == "filter":
             results = [self._filter(operator, b, dead) for b in batches]
         elif kind == "stateless":
-            results = [
-                out
-                for b in map(materialize, batches)
-                for out in operator.derived(b, dead) or apply_stateless(operator, b, dead)
-            ]
+            results = [out for b in map(materialize, batches) for out in apply_stateless(operator, b, dead)]
         else:
             results = [operator.apply(b.materialize(), dead) for b in batches]
         taken = 0 if kind == "numbers" else sum([b.num_rows for b in batches])

@@ -27,7 +27,6 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.selection import Selection, materialize
 from riot_ops.runtime.batches import in_order, with_ordinals
@@ -84,7 +83,7 @@ class InFlightBatch:
         self.inputs = inputs
         self.made: Batches = {}
         #: By stage: the sorted input of keyed steps.
-        self.gathered: dict[int, Selection | DerivedRecords] = {}
+        self.gathered: dict[int, Selection] = {}
         #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps pass on.
@@ -130,9 +129,6 @@ class GatherStage(PipelineStage):
             return
         if self._numbered:
             batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
-        if len(batches) == 1 and isinstance(batches[0], DerivedRecords):  # which the step may accept unchanged
-            in_flight.gathered[self.index] = batches[0]
-            return
         rows = in_order([Selection(materialize(b), memo=in_flight.memo) for b in batches], self._order)
         for key in self.keys:
             in_flight.memo.hash_rows(rows, key)
@@ -156,7 +152,7 @@ class StepStage(PipelineStage):
 
     def _engine(self) -> Engine:
         outputs = {*_output_streams(self.step)}
-        self.engines.append(Engine([self.step], outputs, None, self._order, batches_only=False, states=self._states))
+        self.engines.append(Engine([self.step], outputs, None, self._order, states=self._states))
         return self.engines[-1]
 
     def run(self, in_flight: InFlightBatch) -> None:

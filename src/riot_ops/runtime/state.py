@@ -34,7 +34,6 @@ from riot_ops.core.output_checks import check_batch
 from riot_ops.core.parameters import as_names, as_timedelta
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
@@ -125,8 +124,8 @@ class KeyedState:
         """
         rows: Any = None
         if batches:
-            if (self.task.pooled or isinstance(batches[0], DerivedRecords)) and self._order == ARRIVAL:
-                made = self._process_unordered(batches, dead)
+            if self.task.pooled and len(batches) > 1 and self._order == ARRIVAL:
+                made = self.merge_aligned([materialize(b) for b in batches])
                 if made is not None:
                     return self._joined(made, None)
             rows = reject_inexact(self.task, in_order(batches, self._order), dead)
@@ -141,13 +140,6 @@ class KeyedState:
         if self.index.ttl:
             self._expire_keys()
         return self._joined(made, due)
-
-    def _process_unordered(self, batches: Sequence[Any], dead: DeadLetters) -> Any:
-        """Return the output of a task that can do without rows in order; None if it cannot."""
-        if len(batches) > 1:
-            return self.merge_aligned([materialize(b) for b in batches])
-        rows = batches[0]
-        return self.process_derived(rows, dead) if isinstance(rows, DerivedRecords) and rows.is_ascending() else None
 
     def _readable(self, rows: Rows) -> Any:
         """Return rows as the task reads them."""
@@ -333,17 +325,6 @@ class KeyedState:
             self._add_keys(batch, slots, before)
         mark_slots(slots[rows], self._touched)
         return slots
-
-    def process_derived(self, rows: DerivedRecords, dead: DeadLetters) -> pa.RecordBatch | DerivedRecords | None:
-        """Run the task over expanded records in order; None if it cannot."""
-        slots = np.zeros(1, np.int64)
-        if not self.task.pooled and self.time is None and self.key_fields == (rows.word,):
-            slots = self._slots(pa.RecordBatch.from_arrays([rows.keys()], names=[rows.word]), None)
-        elif not self.task.pooled or self._pool() is not None:
-            return None
-        if (made := self.task.update_derived(rows, slots, self.arrays, dead)) is not None:
-            self._touched[slots], self._last = True, made.schema
-        return made
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         """Run a pooled task that holds nothing over one batch of each input; None if it cannot."""

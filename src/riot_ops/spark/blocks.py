@@ -23,15 +23,11 @@ from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage
-from riot_ops.graph.remote_lookup import RemoteLookup
 from riot_ops.kernels.arrays.arrow import batch_bytes
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.index import key_numbers
-from riot_ops.kernels.arrays.selection import materialize
 from riot_ops.runtime.batches import concatenate, unify_schemas
 from riot_ops.spark.buckets import group_by_bucket
-from riot_ops.spark.remote_lookup import pack_requests
 
 __all__ = [
     "BLOCKS",
@@ -229,9 +225,6 @@ class Packer:
         self._writer = writer
         self.flushing = False  # whether the records that follow were flushed at the end
         self.precombining = False  # whether records arrive in the order of processing, which combining needs
-        self.remote_lookups: Mapping[
-            str, RemoteLookup
-        ] = {}  # by stream, the step to ask in place of sending it the records
         self._buffers: dict[tuple[int, str], PrecombineBuffer] = {}  # by stage and stream
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
@@ -245,16 +238,10 @@ class Packer:
         self._first = min(self._first, first_us)
         self._last = max(self._last, last_us)
 
-    def add(self, outputs: Mapping[str, list[Any]]) -> Iterator[Block]:
+    def add(self, outputs: Mapping[str, list[pa.RecordBatch]]) -> Iterator[Block]:
         """Add the output of a stage; yields the full blocks."""
         for stream, batches in outputs.items():
-            for given in batches:
-                if isinstance(given, DerivedRecords) and (found := self._lookup_requests(stream, given)):
-                    yield from found
-                    continue
-                batch = (
-                    self._precombine_derived(stream, given) if isinstance(given, DerivedRecords) else materialize(given)
-                )
+            for batch in batches:
                 for stage in self._plan.readers(stream, self._stage):
                     yield from self._send(stage, stream, batch)
                 sink = self._plan.parts.get(stream, stream)
@@ -294,30 +281,6 @@ class Packer:
         """Discard the written blocks."""
         if self._writer is not None:
             self._writer.abort()
-
-    def _lookup_requests(self, stream: str, rows: DerivedRecords) -> list[Block]:
-        """Return the blocks of a lookup request in place of the records; empty if the records have to cross."""
-        if (lookup := self.remote_lookups.get(stream)) is None:
-            return []
-        found = pack_requests(rows, stream, lookup, self._plan, self._labels, self._buffering)
-        return [Block(to, at, name, n, self._first, self._last, data) for to, at, name, n, data in found]
-
-    def _precombine_derived(self, stream: str, rows: DerivedRecords) -> pa.RecordBatch:
-        """Return the records as a batch, pre-combined where that leaves the same state."""
-        if (
-            (lookup := self.remote_lookups.get(stream)) is not None
-            and lookup.step.key == (rows.word,)
-            and rows.is_ascending()
-        ):
-            task = lookup.step.operator
-            if isinstance(task, KeyedOperator) and (made := task.precombine_derived(rows)) is not None:
-                return made
-        return rows.materialize()
-
-    def reply_blocks(self, lookup: RemoteLookup, stream: str, payload: bytes) -> list[Block]:
-        """Return the blocks of a reply, for all buckets that read it."""
-        labels = self._labels[lookup.reader]
-        return [Block(lookup.reader, label, stream, 0, self._first, self._last, payload) for label in labels]
 
     def _send(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         """Send records to a stage, through a buffer if the task there can pre-combine them."""

@@ -55,7 +55,6 @@ class SourceStage:
         part = part_number()
         writer = self.sink_routes.writer(0, part)
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
-        packer.remote_lookups = self.plan.remote_lookups if self.order[0] == "seq" else {}
         packer.stamp(*split.get("due", (planned_us, planned_us)))
         inputs = self.source.read_inputs(self.stream, split)
         yield from run_stage_zero(self.plan, inputs, self.order, packer, part=part)

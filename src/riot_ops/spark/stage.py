@@ -30,8 +30,6 @@ from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.derived import DerivedRecords
-from riot_ops.kernels.arrays.selection import materialize
 from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference
@@ -46,7 +44,6 @@ from riot_ops.spark.blocks import (
     records_by_stream,
     split_by_stage,
 )
-from riot_ops.spark.remote_lookup import REPLY, REQUEST, TEXTS, answer_request, join_replies, parse_stream
 from riot_ops.spark.sink import SinkRoutes
 
 __all__ = [
@@ -209,17 +206,8 @@ class StageProcessor:
             isinstance(s.operator, Renumber) or (isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch)
             for s in self._stage.steps
         )
-        lookups = [b for b in blocks if b.stream.startswith((REQUEST, REPLY, TEXTS))]
-        blocks = [b for b in blocks if not b.stream.startswith((REQUEST, REPLY, TEXTS))]
-        requests = [b for b in lookups if b.stream.startswith(REQUEST)]
-        if requests:
-            yield from self._answer_requests(cached.engine, packer, blocks, requests)
-        else:
-            streams: dict[str, list[Any]] = {**records_by_stream(blocks)}
-            for stream, rows in join_replies(lookups, self._plan.remote_lookups):
-                streams.setdefault(stream, []).append(rows)
-            for inputs in _in_pieces(streams, self._order, full_batch):
-                yield list(packer.add(cached.engine.process(inputs)))
+        for inputs in _in_pieces(records_by_stream(blocks), self._order, full_batch):
+            yield list(packer.add(cached.engine.process(inputs)))
         if flush or flushed:
             packer.flushing = True
             inputs = {
@@ -229,23 +217,6 @@ class StageProcessor:
         keys = sum(state.size for state in cached.engine.states.values())
         packer.count(cached.engine.counts(), state_keys=keys)
         yield list(packer.close())
-
-    def _answer_requests(
-        self, engine: Engine, packer: Packer, blocks: list[Block], requests: list[Block]
-    ) -> Iterator[list[Block]]:
-        """Process records and lookup requests in the order of their messages."""
-        records = {stream: concatenate(batches) for stream, batches in records_by_stream(blocks).items()}
-        requests.sort(key=lambda block: parse_stream(block.stream)[1])
-        edges: list[Any] = [NEVER, *(parse_stream(block.stream)[1] for block in requests), None]
-        for request, (first, end) in zip([None, *requests], itertools.pairwise(edges), strict=True):
-            if request is not None:
-                _, at, stream = parse_stream(request.stream)
-                lookup = self._plan.remote_lookups[stream]
-                reply = answer_request(request.payload, engine.process, stream, lookup.step.id, self._buffering)
-                yield packer.reply_blocks(lookup, f"{REPLY}{at}:{lookup.step.id}", reply)
-            between = {name: [b for b in found if b.num_rows] for name, found in _between(records, first, end).items()}
-            if any(between.values()):
-                yield list(packer.add(engine.process(between)))
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         """Whether all steps, or which, must flush because these sources have ended."""
@@ -273,8 +244,7 @@ class StageProcessor:
 
     def _engine(self) -> Engine:
         stage = self._stage
-        requests = any(lookup.stage == stage.index for lookup in self._plan.remote_lookups.values())
-        return Engine(stage.steps, stage.outputs, stage.entries, self._order, batches_only=not requests)
+        return Engine(stage.steps, stage.outputs, stage.entries, self._order)
 
     def _catch_up(self, cached: CachedEngine, head: Head) -> bool:
         """Apply the links after the cached one; returns False if the cached one is not on the chain."""
@@ -326,7 +296,7 @@ def run_stage_zero(
     micro-batch that is read: the heartbeats of parts follow one another.
     """
     stage = plan.stages[0]
-    engine = Engine(stage.steps, stage.outputs, None, order, batches_only=not packer.remote_lookups)
+    engine = Engine(stage.steps, stage.outputs, None, order)
     engine.disabled, engine.on_failure = set(disabled), on_failure
     engine.heartbeat_numbers = itertools.count(FIRST_HEARTBEAT + (part << 32))
     packer.precombining = order[0] == "seq"
@@ -346,8 +316,8 @@ def run_stage_zero(
 
 
 def _in_pieces(
-    streams: dict[str, list[Any]], order: tuple[str, ...], full_batch: bool
-) -> Iterator[Mapping[str, list[Any]]]:
+    streams: dict[str, list[pa.RecordBatch]], order: tuple[str, ...], full_batch: bool
+) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
     """Yield records in pieces that may be processed one by one, or all in one piece.
 
     Batches whose ranges of message numbers do not overlap need not be merged and sorted.
@@ -360,7 +330,7 @@ def _in_pieces(
         if all("seq" in b.schema.names for b in batches):
             ranges = []
             for batch in batches:
-                seq = int_column((batch.of if isinstance(batch, DerivedRecords) else batch).column("seq"))
+                seq = int_column(batch.column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             streams[stream] = [batches[place] for place in places]  # already sorted when they are merged
@@ -371,32 +341,32 @@ def _in_pieces(
                     yield {stream: [piece], **_between(watermarks, first, end)}
                 return
     if streams or watermarks:
-        every = {stream: [concatenate([*map(materialize, batches)])] for stream, batches in streams.items()}
+        every = {stream: [concatenate(batches)] for stream, batches in streams.items()}
         yield every | _between(watermarks, NEVER, None)
 
 
-def _merge_overlapping(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
+def _merge_overlapping(batches: Sequence[tuple[int, int, pa.RecordBatch]]) -> list[tuple[pa.RecordBatch, int]]:
     """Merge batches, given with first and last number in order, that overlap; returns them with first numbers."""
-    found: list[tuple[list[Any], int]] = []
+    found: list[tuple[list[pa.RecordBatch], int]] = []
     reached = NEVER
     for first, last, batch in batches:
         if not found or first > reached:
             found.append(([], first))
         found[-1][0].append(batch)
         reached = max(reached, last)
-    return [(some[0] if len(some) == 1 else concatenate([*map(materialize, some)]), first) for some, first in found]
+    return [(some[0] if len(some) == 1 else concatenate(some), first) for some, first in found]
 
 
-def join_small(batches: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
+def join_small(batches: Sequence[tuple[pa.RecordBatch, int]]) -> list[tuple[pa.RecordBatch, int]]:
     """Concatenate consecutive small batches; returns them with first numbers."""
-    found: list[tuple[list[Any], int]] = []
+    found: list[tuple[list[pa.RecordBatch], int]] = []
     rows = MAX_MERGED_ROWS
     for batch, first in batches:
-        if isinstance(batch, DerivedRecords) or rows + batch.num_rows > MAX_MERGED_ROWS:
+        if rows + batch.num_rows > MAX_MERGED_ROWS:
             found.append(([], first))
             rows = 0
         found[-1][0].append(batch)
-        rows = MAX_MERGED_ROWS if isinstance(batch, DerivedRecords) else rows + batch.num_rows
+        rows += batch.num_rows
     return [(some[0] if len(some) == 1 else concatenate(some), first) for some, first in found]
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
+from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
@@ -131,17 +131,28 @@ def test_restarted_run_continues(tmp_path):
     assert found(tail.run(both, **kept)["results"]) == wanted
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_words_are_not_materialised(cores, monkeypatch):
-    both = {
-        "training": table(['{"id": "1", "message": "win cash", "spam": true}']),
-        "analysis": table(['{"id": "2", "message": "win we"}', '{"id": "3", "message": "we"}']),
-    }
-    by_time = spam_filter().run(both, order="event_time", cores=cores)["results"]  # sorting needs record batches
-    monkeypatch.setattr(DerivedRecords, "_words", None)
-    assert found(spam_filter().run(both, cores=cores)["results"]) == found(by_time)
-    with pytest.raises(TypeError):
-        spam_filter().run(both, order="event_time", cores=cores)
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_message_is_scored_by_earlier_training_only(partitions):
+    flow = ro.Dataflow("learning")  # messages with and without labels alternate in one source
+    source = flow.source("in", schema={"id": "string", "text": "string", "spam": "bool"})
+    words = source.to(t.BagOfWords(field="text", keep=("spam",), whole=("id",), coded=True), id="words")
+    counts = words.partition_by("word").to(t.CountSpamWords(), id="counts")
+    flow.sink("out", counts.partition_by("seq").to(t.BayesScore(), id="judged"))
+    asked = [("win we", None)] * 2
+    mails = [("win cash", True), *asked, ("win", False), *asked]
+    rows = pa.table(
+        {
+            "id": [str(i) for i in range(6)],
+            "text": [text for text, _ in mails],
+            "spam": pa.array([spam for _, spam in mails], pa.bool_()),
+        }
+    )
+    # at first only spam has win, then 1 of 2 words of spam against 2 * 1 of 1 word of other messages; we is unknown
+    early, late = 0.99 * 0.4 / (0.99 * 0.4 + 0.01 * 0.6), 0.2 * 0.4 / (0.2 * 0.4 + 0.8 * 0.6)
+    wanted = [pytest.approx(early)] * 2 + [pytest.approx(late)] * 2
+    simulated = SimulatedQuery(flow, ro.MemorySource(rows), random.Random(partitions), partitions=partitions)
+    for found in (flow.run(rows)["judged"], flow.run(rows, batch_size=1)["judged"], simulated["judged"]):
+        assert found.sort_by("seq")["spam_probability"].to_pylist() == wanted
 
 
 def test_messages_without_words_are_counted():

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, text_lengths
-from riot_ops.kernels.arrays.derived import DerivedRecords
+from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, pack_bits, text_lengths
+from riot_ops.kernels.arrays.rows import repeat, scatter, take
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.kernels.text.word_counts import count_words
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
@@ -125,9 +127,6 @@ class BagOfWords(StatelessTask):
         return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        return map(DerivedRecords.materialize, self.derived(batch, dead))
-
-    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[DerivedRecords]:
         invalid = non_utf8(batch.column(self.field))
         if invalid.any():
             dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
@@ -135,21 +134,37 @@ class BagOfWords(StatelessTask):
         for start, stop in chunk_ranges(text_lengths(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))
 
-    def _counted(self, batch: pa.RecordBatch) -> DerivedRecords:
+    def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records of the words of some texts."""
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
-        has_text_records = self.whole is not None
-        found = count_words(*byte_spans(column), self.lowercase, has_text_records)
+        found = count_words(*byte_spans(column), self.lowercase, self.whole is not None)
         buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
         words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
-        schema, place = self.output_schema(batch.schema), next_ordinal(batch.schema.names)
-        own = {self.count: pa.array(found.counts)}
-        names = dict.fromkeys(n for n in schema.names if n not in (*self._output_fields, place))
-        shared = {**{name: batch.column(name) for name in names}, self.different: pa.array(found.different)}
-        of = pa.RecordBatch.from_arrays([*shared.values()], names=[*shared])
-        arguments = (found.entries, found.codes, words, self.output, place, own, has_text_records)
-        return DerivedRecords(schema, of, *arguments, self.whole or ())
+        starts, texts = np.cumsum(found.entries) - found.entries, np.flatnonzero(found.entries)
+        whole_rows = starts[texts]
+        own = {
+            self.output: self._words(words, found.codes, whole_rows),
+            self.count: pa.array(found.counts),
+            self.different: repeat(pa.array(found.different), found.entries),
+            next_ordinal(batch.schema.names): pa.array(np.arange(found.codes.size) - np.repeat(starts, found.entries)),
+        }
+        for name in self.whole or ():
+            own[name] = scatter(take(batch.column(name), texts), whole_rows, found.codes.size)
+        schema = self.output_schema(batch.schema)
+        columns = [own[name] if name in own else repeat(batch.column(name), found.entries) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _words(self, words: pa.Array, codes: npt.NDArray[np.int32], whole_rows: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the word of each record; null for whole texts."""
+        valid = None
+        if self.whole is not None:
+            have_word = np.ones(codes.size, np.bool_)
+            have_word[whole_rows] = False
+            valid = pack_bits(have_word)
+        numbers = pa.Array.from_buffers(pa.int32(), codes.size, [valid, pa.py_buffer(codes)])
+        return pa.DictionaryArray.from_arrays(numbers, words, safe=False) if self.coded else words.take(numbers)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -16,8 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names, Positive, Probability
-from riot_ops.kernels.arrays.arrow import count_column, readonly
-from riot_ops.kernels.arrays.derived import DerivedRecords
+from riot_ops.kernels.arrays.arrow import count_column
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
 from riot_ops.kernels.arrays.ordering import are_sorted, dense_ranks
 from riot_ops.kernels.arrays.rows import take
@@ -113,13 +112,6 @@ def _weigh(
         grouped[np.uint64(begins[s])] = e
         begins[s] += 1
     return n
-
-
-@kernel
-def _shares(bad: Any, good: Any, unknown: Any, least: Any, ham_weight: Any, shares: Any) -> None:
-    """Compute the spam probability of each word; the counts of all words precede those of each word."""
-    for k in range(shares.size):
-        shares[k] = _share(bad[k + 1], good[k + 1], bad[0], good[0], unknown, least, ham_weight)
 
 
 @kernel
@@ -322,34 +314,6 @@ class BayesScore(KeyedTask):
         schema = self.output_schema(batch.schema)
         carried = [take(batch.column(name), heads) for name in schema.names[:-2]]
         return self._results(schema, carried, odds[order], size[order] > 0)
-
-    def update_derived(
-        self, rows: DerivedRecords, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch | None:
-        different, bad, good = (
-            rows.shared_column(self.different),
-            rows.word_values.get("count_bad"),
-            rows.word_values.get("count_good"),
-        )
-        texts = np.flatnonzero(rows.times)
-        size = rows.times[texts] - 1
-        whole = (
-            rows.has_text_records and rows.word == self.word and self.by == ("seq",)
-        )  # seq increases, so that it identifies a message
-        if not whole or different is None or bad is None or good is None:
-            return None
-        if not np.array_equal(count_column(different)[texts], size):
-            return None
-        shares = np.empty(len(rows.words))
-        _shares(readonly(bad), readonly(good), self.unknown, self.min_probability, self.ham_weight, shares)
-        odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, dense_ranks(rows.words))
-        if not self.emit_empty and not (worded := size > 0).all():
-            empty = rows.first_records(texts[~worded])
-            dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no words")
-            texts, odds, size = texts[worded], odds[worded], size[worded]
-        schema = self.output_schema(rows.schema)
-        heads = rows.first_records(texts, schema.names[:-2])
-        return self._results(schema, heads.columns, odds, size > 0)
 
     def _odds(
         self,

@@ -15,9 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import count_column, truth_codes
-from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
-from riot_ops.kernels.arrays.rows import take_or_null
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.word_table import WordTable
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -38,27 +36,6 @@ def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad:
             good[s] += counts[i]
         found_bad[i] = bad[s]
         found_good[i] = good[s]
-
-
-@kernel
-def _learn_words(
-    times: Any, labels: Any, codes: Any, counts: Any, has_text_records: Any, slots: Any, bad: Any, good: Any
-) -> None:  # fmt: skip
-    """Add the counts of labelled texts without writing results; the first row of a text may be its whole record."""
-    begin = 0
-    for text in range(times.size):
-        end = begin + times[text]
-        label = labels[text]
-        for i in range(begin, end):
-            word = np.int64(codes[i]) + has_text_records
-            if has_text_records and i == begin:
-                word = 0
-            s = slots[np.uint64(word)]
-            if label == 1:
-                bad[s] += counts[i]
-            elif label == 0:
-                good[s] += counts[i]
-        begin = end
 
 
 @register
@@ -172,56 +149,6 @@ class CountSpamWords(KeyedTask):
         for name, values in zip(OUTPUTS, found, strict=True):
             batch = replace_column(batch, name, pa.array(values))
         return batch if self.emit == "each" else decode_dictionaries(batch.select(schema.names))
-
-    def update_derived(
-        self, rows: DerivedRecords, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch | DerivedRecords | None:
-        label, counts = rows.shared_column(self.label), rows.own.get(self.count)
-        if label is None or counts is None:
-            return None
-        labels = truth_codes(label)
-        unlabelled = self.emit == "each" and bool((labels < 0).all())
-        if self.emit == "each" and not unlabelled and (labels < 0).any():
-            return None
-        if self.table is not None:
-            self._load_from_table(rows.keys(), slots, state, WordTable.load(self.table))
-        schema = self.output_schema(rows.schema)
-        if unlabelled:
-            return rows.with_word_values(schema, {n: state[n.removeprefix("count_")][slots] for n in OUTPUTS})
-        arguments = (rows.times, labels, rows.codes, count_column(counts), int(rows.has_text_records))
-        _learn_words(*arguments, slots, state["bad"], state["good"])
-        return pa.RecordBatch.from_pylist([], schema)
-
-    def precombine_derived(self, rows: DerivedRecords) -> pa.RecordBatch | None:
-        label, counts = rows.shared_column(self.label), rows.own.get(self.count)
-        texts = np.flatnonzero(rows.times)[:1]
-        if label is None or counts is None or not texts.size or ((labels := truth_codes(label)) < 0).any():
-            return None
-        keys = rows.keys()
-        bad, good = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-        arguments = (rows.times, labels, rows.codes, count_column(counts), int(rows.has_text_records))
-        _learn_words(*arguments, np.arange(len(keys)), bad, good)
-        in_spam, elsewhere = np.flatnonzero((bad != 0) | (good == 0)), np.flatnonzero(good)  # every word is represented
-        found = np.concatenate([in_spam, elsewhere])
-        representatives = rows.first_records(np.repeat(texts, found.size))
-        values = {
-            rows.word: take_or_null(rows.words, found - rows.has_text_records, found >= rows.has_text_records),
-            self.count: pa.array(np.concatenate([bad[in_spam], good[elsewhere]])),
-            self.label: pa.array(np.arange(found.size) < in_spam.size),
-            rows.place: pa.array(np.arange(found.size)),
-        }
-        for name, column in values.items():
-            representatives = replace_column(representatives, name, column)
-        return representatives
-
-    def is_lookup_only(self, rows: DerivedRecords) -> bool:
-        label = rows.shared_column(self.label)
-        return (
-            self.emit == "each"
-            and label is not None
-            and self.count in rows.own
-            and bool((truth_codes(label) < 0).all())
-        )
 
     def _load_from_table(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
         """Load the counts of words that occur for the first time from the table."""
