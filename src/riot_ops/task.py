@@ -37,7 +37,7 @@ from riot_ops.core.parameters import parameters_from_json, snake_case
 from riot_ops.core.secret import Secret
 from riot_ops.kernels.arrays.arrow import replace_column, with_field
 from riot_ops.kernels.arrays.hash_key import HashKey
-from riot_ops.kernels.arrays.selection import Rows, Selection, floats, materialize
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, Rows, floats, materialize
 
 if TYPE_CHECKING:
     from riot_ops.runtime.session import Session
@@ -233,9 +233,9 @@ class KeyedTask(KeyedOperator, Task):
     """
 
 
-def reject_infinite(batch: Rows, field: str, dead: DeadLetters) -> Rows:
+def reject_infinite(batch: AnyRows, field: str, dead: DeadLetters) -> AnyRows:
     """Reject the records with an infinite number in a field; return the others."""
-    if isinstance(batch, Selection) and not batch.all_rows.has_infinite(field):
+    if isinstance(batch, Rows) and not batch.may_have_infinite(field):
         return batch
     values, _ = floats(batch, field)
     infinite = np.isinf(values)

@@ -13,7 +13,7 @@ import pytest
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.lowering import lower
-from riot_ops.kernels.arrays import selection
+from riot_ops.kernels.arrays import lazy_rows
 from riot_ops.runtime import engine as engines
 from riot_ops.runtime.batches import conform_to
 from riot_ops.runtime.engine import Engine
@@ -132,7 +132,7 @@ def test_lazy_batches_equal_eager_ones(monkeypatch, size, backwards):
     batch = pa.RecordBatch.from_pydict(columns)
     found = []
     for small in (1024, -1):
-        monkeypatch.setattr(selection, "SMALL", small)
+        monkeypatch.setattr(lazy_rows, "SMALL", small)
         monkeypatch.setattr(engines, "SMALL", small)
         engine, rows = _filtering_engine(), list[str]()
         for start in range(0, 60, size):

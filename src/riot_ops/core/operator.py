@@ -125,6 +125,9 @@ class Operator(ABC):
     stateful: ClassVar[bool] = False
     #: Whether several threads may run it at once; otherwise the runner passes batches one by one and in order.
     reentrant: ClassVar[bool] = True
+    #: Whether the methods of a filter or of a keyed task accept lazy rows in place of a batch, see
+    #: :class:`~riot_ops.kernels.arrays.lazy_rows.Rows`.
+    accepts_lazy_rows: ClassVar[bool] = False
     #: Columns that it overwrites by purpose, as documented, though it does not read them and no parameter names them.
     replaces: ClassVar[frozenset[str]] = frozenset()
     #: Version of behaviour and state; the engine refuses state of another version.
@@ -235,9 +238,6 @@ class StatelessOperator(Operator):
 class FilterOperator(StatelessOperator):
     """A task that drops records and changes none, so that the runner may copy the remaining ones later, or never."""
 
-    #: Whether :meth:`passes` accepts a :class:`~riot_ops.kernels.arrays.selection.Selection` in place of a batch.
-    accepts_selection: ClassVar[bool] = False
-
     @abstractmethod
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         """Which rows pass; None if the parameters need more than a mask, and the subclass overrides :meth:`apply`."""
@@ -287,9 +287,6 @@ class KeyedOperator(Operator):
     #: Whether one state serves all keys: it holds rows back in its field ``held`` (of dtype ``rows``) and gets them
     #: again before the rows of the next batch. There is then no state per key.
     pooled: ClassVar[bool] = False
-    #: Whether :meth:`validate_rows` and :meth:`update` accept a
-    #: :class:`~riot_ops.kernels.arrays.selection.Selection` in place of a batch.
-    accepts_selection: ClassVar[bool] = False
 
     by: Names = ()
     ttl: Duration | None = None

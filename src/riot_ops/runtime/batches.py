@@ -13,9 +13,9 @@ import pyarrow as pa
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.exact import is_untyped, with_type
+from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
 from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
 from riot_ops.kernels.arrays.rows import interleave, scatter, take
-from riot_ops.kernels.arrays.selection import Selection, materialize
 
 __all__ = [
     "ARRIVAL",
@@ -149,17 +149,19 @@ def sort_rows(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.Rec
     return batch if not keys or are_sorted(keys, batch.num_rows) else _sorted(batch, keys)
 
 
-def in_order(batches: Sequence[Any], order: tuple[str, ...] = ARRIVAL) -> Selection:
+def in_order(batches: Sequence[Any], order: tuple[str, ...] = ARRIVAL) -> Rows:
     """Return the rows of batches or lazy rows in order; what is found about rows stays known to their other readers."""
     memo = batches[0].memo
     if len(batches) > 1:
-        return Selection(merge_sorted([materialize(b) for b in batches], order), ordered=True, memo=memo)
-    rows = batches[0] if isinstance(batches[0], Selection) else Selection(batches[0].materialize(), memo=memo)
+        return Rows(merge_sorted([materialize(b) for b in batches], order), ordered=True, memo=memo)
+    rows: Rows = batches[0]
+    if rows.fields and not rows.fields.keys().isdisjoint(_ordering(tuple(rows.names), order)):
+        rows = Rows(rows.materialize(), memo=memo)
     every = rows.all_rows
     if every.ordered is None:
         keys = _keys(every.batch, order)
         every.ordered = not keys or are_sorted(keys, every.num_rows)
-    return rows if every.ordered else Selection(sort_rows(rows.materialize(), order), ordered=True, memo=memo)
+    return rows if every.ordered else Rows(sort_rows(rows.materialize(), order), ordered=True, memo=memo)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, materialize_all, select
+from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, with_ordinals
 from riot_ops.runtime.inexact_numbers import apply_stateless, reject_inexact
 from riot_ops.runtime.state import KeyedState
@@ -171,7 +171,7 @@ class Engine:
         for stream in self.outputs:
             if found := made[stream] if stream in made else given.get(stream):
                 results[stream] = found
-        materialize_all(b for found in results.values() for b in found if isinstance(b, LazyBatch))
+        materialize_all(b for found in results.values() for b in found)
         for stream, found in results.items():
             results[stream] = [b.materialize() for b in found]
         errors = [b for running in self._running.values() for b in running.dead.take()]
@@ -218,7 +218,7 @@ class Engine:
                 return [operator.merge(records, [b.materialize() for b in watermarks])]
             return [operator.apply(b) for b in records]
         if step.numbered:
-            batches = [Selection(with_ordinals(b.materialize(), step.numbered), memo=b.memo) for b in batches]
+            batches = [Rows(with_ordinals(b.materialize(), step.numbered), memo=b.memo) for b in batches]
         before = dead.count
         results: list[Any]
         if running.state is not None:
@@ -235,10 +235,9 @@ class Engine:
         self._count(step, taken, rejected and _rejected_count(operator, taken, results, rejected))
         return [_without_instance(out) for out in results] if step.routed else results
 
-    def _filter(self, operator: FilterOperator, rows: Any, dead: DeadLetters) -> Rows:
-        rows = rows if isinstance(rows, Selection) else Selection(rows.materialize())
+    def _filter(self, operator: FilterOperator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
         rows = reject_inexact(operator, rows, dead)
-        small = operator.accepts_selection and rows.num_rows <= SMALL
+        small = operator.accepts_lazy_rows and rows.num_rows <= SMALL
         passes = checked_mask(operator, rows if small else materialize(rows), dead)
         return operator.apply(materialize(rows), dead) if passes is None else select(rows, passes)
 
@@ -346,7 +345,7 @@ def _without_instance(out: Any) -> Any:
 
 def _with_memo(batches: Sequence[Any], memo: HashMemo) -> list[Any]:
     """Return the rows, where there are any, with the key hashes that are known of them."""
-    found = [Selection(b) if isinstance(b, pa.RecordBatch) else b for b in batches if b.num_rows]
+    found = [Rows(b) if isinstance(b, pa.RecordBatch) else b for b in batches if b.num_rows]
     for rows in found:
         rows.memo = memo
     return found

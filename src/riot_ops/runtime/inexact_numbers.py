@@ -10,7 +10,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import Operator, StatelessOperator
 from riot_ops.core.output_checks import checked_batches
 from riot_ops.kernels.arrays.exact import inexact_rows
-from riot_ops.kernels.arrays.selection import Rows, materialize, select
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, materialize, select
 
 __all__ = ["apply_stateless", "reject_inexact"]
 
@@ -24,7 +24,7 @@ _NARROW = frozenset(
 )
 
 
-def reject_inexact(task: Operator, rows: Rows, dead: DeadLetters) -> Rows:
+def reject_inexact(task: Operator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
     """Reject the records with an integer or a decimal that float64 cannot hold in a field that the task reads as such.
 
     Columns of other types are not looked at. Returns the other records.

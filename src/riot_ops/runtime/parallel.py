@@ -28,7 +28,7 @@ from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.selection import Selection, materialize
+from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
 from riot_ops.runtime.batches import in_order, with_ordinals
 from riot_ops.runtime.engine import Batches, Engine
 from riot_ops.runtime.state import KeyedState
@@ -83,7 +83,7 @@ class InFlightBatch:
         self.inputs = inputs
         self.made: Batches = {}
         #: By stage: the sorted input of keyed steps.
-        self.gathered: dict[int, Selection] = {}
+        self.gathered: dict[int, Rows] = {}
         #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps pass on.
@@ -129,7 +129,7 @@ class GatherStage(PipelineStage):
             return
         if self._numbered:
             batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
-        rows = in_order([Selection(materialize(b), memo=in_flight.memo) for b in batches], self._order)
+        rows = in_order([Rows(materialize(b), memo=in_flight.memo) for b in batches], self._order)
         for key in self.keys:
             in_flight.memo.hash_rows(rows, key)
         in_flight.gathered[self.index] = rows

@@ -38,7 +38,7 @@ from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
-from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, take_columns
+from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, take_columns
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, in_order, sort_rows, with_ordinals
 from riot_ops.runtime.inexact_numbers import reject_inexact
 from riot_ops.runtime.snapshot import (
@@ -109,9 +109,9 @@ class KeyedState:
         self._live = 0  # number of live keys at the last check
         self._renumbered = False  # whether slots were renumbered since the last snapshot
 
-    def update(self, batch: Rows, dead: DeadLetters) -> list[pa.RecordBatch]:
+    def update(self, batch: AnyRows, dead: DeadLetters) -> list[pa.RecordBatch]:
         """Run the task over a batch whose rows are in order; returns its output, as a batch if there is any."""
-        rows = batch if isinstance(batch, Selection) else Selection(batch)
+        rows = batch if isinstance(batch, Rows) else Rows(batch)
         rows.all_rows.ordered = True
         made = self.process([rows], dead)
         return [] if made is None else [materialize(made)]
@@ -132,8 +132,8 @@ class KeyedState:
             given = self._readable(rows)
             admitted = self.task.validate_rows(given, dead)
             if admitted is not given:
-                if not isinstance(admitted, Selection):
-                    admitted = Selection(check_batch(self.task, "validate_rows", admitted), memo=batches[0].memo)
+                if not isinstance(admitted, Rows):
+                    admitted = Rows(check_batch(self.task, "validate_rows", admitted), memo=batches[0].memo)
                 rows = admitted
         ticks = None if self.time is None else self._ticks(materialize(rows), watermarks, self._order[0])
         made, due = self._process_rows(rows, ticks, dead)
@@ -141,14 +141,14 @@ class KeyedState:
             self._expire_keys()
         return self._joined(made, due)
 
-    def _readable(self, rows: Rows) -> Any:
+    def _readable(self, rows: AnyRows) -> Any:
         """Return rows as the task reads them."""
-        return rows if self.task.accepts_selection and rows.num_rows <= SMALL else materialize(rows)
+        return rows if self.task.accepts_lazy_rows and rows.num_rows <= SMALL else materialize(rows)
 
     def _joined(self, made: Any, due: pa.RecordBatch | None) -> Any:
         """Return output and timer output in order."""
         if made is not None:
-            self._last = made if isinstance(made, LazyBatch) else made.schema
+            self._last = made if isinstance(made, Rows) else made.schema
             if self._period and (due is not None or not self._inferred):
                 made = with_ordinals(materialize(made), self._timer_ordinals())
         if due is None or not due.num_rows:
@@ -179,7 +179,7 @@ class KeyedState:
                 pa.schema([f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in schema]),
             )
         if self._last is not None:
-            schema = materialize(self._last).schema if isinstance(self._last, LazyBatch) else self._last
+            schema = materialize(self._last).schema if isinstance(self._last, Rows) else self._last
             if self._period:
                 schema = with_ordinals(pa.RecordBatch.from_pylist([], schema), self._timer_ordinals()).schema
         return conform_to(due, schema)
@@ -196,7 +196,7 @@ class KeyedState:
         return self.time.ticks(batch, watermarks, first, own)
 
     def _process_rows(
-        self, batch: Rows | None, ticks: Ticks | None, dead: DeadLetters
+        self, batch: AnyRows | None, ticks: Ticks | None, dead: DeadLetters
     ) -> tuple[Any, pa.RecordBatch | None]:
         if self.task.pooled:
             return None if batch is None else self._update_pool(materialize(batch), dead), None
@@ -214,7 +214,7 @@ class KeyedState:
         return made, self._due(due, ticks)
 
     def _process_parts(
-        self, batch: Rows | None, ticks: Ticks, dead: DeadLetters
+        self, batch: AnyRows | None, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Process the rows between the moves of stream time to an earlier time, with what such a move demands."""
         whole, rows = materialize(batch), 0 if batch is None else batch.num_rows
@@ -302,11 +302,11 @@ class KeyedState:
             self._order_hashes = np.concatenate([self._order_hashes, hash_columns(keys.columns, size - known)[0]])
         return self._order_hashes
 
-    def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> Any:
+    def _update(self, batch: AnyRows, ticks: Ticks | None, dead: DeadLetters) -> Any:
         made = self.task.update(self._readable(batch), self._slots(batch, ticks), self.arrays, dead)
-        return made if isinstance(made, LazyBatch) else check_batch(self.task, "update", made)
+        return made if isinstance(made, Rows) else check_batch(self.task, "update", made)
 
-    def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
+    def _slots(self, batch: AnyRows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """Return the slots of a batch's keys, after making room for new ones."""
         before, rows = self.index.size, slice(None)
         seen = (
@@ -319,7 +319,7 @@ class KeyedState:
         if len(self._coded) == len(self.key_fields):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
-            memo = (batch.memo if isinstance(batch, Selection) else None) or HashMemo()
+            memo = (batch.memo if isinstance(batch, Rows) else None) or HashMemo()
             slots = self.index.resolve(*memo.hash_rows(batch, self.key_fields), *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
@@ -410,7 +410,7 @@ class KeyedState:
         arrays = sum(a.nbytes for a in self.arrays.values() if isinstance(a, np.ndarray))
         return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
-    def _add_keys(self, batch: Rows, slots: npt.NDArray[np.int64], before: int) -> None:
+    def _add_keys(self, batch: AnyRows, slots: npt.NDArray[np.int64], before: int) -> None:
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)

@@ -15,9 +15,9 @@ from riot_ops.core.order import TIMER_ORDINALS, ordinal_of_time
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int64_column, readonly
 from riot_ops.kernels.arrays.dictionaries import take_encoded
+from riot_ops.kernels.arrays.lazy_rows import AnyRows
 from riot_ops.kernels.arrays.ordering import are_sorted, order_by_number_within, run_edges, sort_runs
 from riot_ops.kernels.arrays.rows import take
-from riot_ops.kernels.arrays.selection import Rows
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.jit import kernel
 
@@ -123,7 +123,7 @@ def _sort_by_key(
     return order_by_number_within(edges, order, ranks[slots], hashes.size)
 
 
-def stream_time_at_rows(batch: Rows, ticks: Ticks, exact: bool) -> npt.NDArray[np.int64]:
+def stream_time_at_rows(batch: AnyRows, ticks: Ticks, exact: bool) -> npt.NDArray[np.int64]:
     """Return stream time at each record, from which its key's time to live counts; ``exact``: to the microsecond."""
     seen: npt.NDArray[np.int64] = ticks.at_rows(batch.num_rows)
     if not exact:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.output_checks import checked_mask
-from riot_ops.kernels.arrays.selection import Selection, select
-from riot_ops.kernels.arrays.selection import materialize as all_of
+from riot_ops.kernels.arrays.lazy_rows import Rows as LazyRows
+from riot_ops.kernels.arrays.lazy_rows import materialize as all_of
+from riot_ops.kernels.arrays.lazy_rows import select
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table
@@ -120,7 +121,7 @@ def check_selection(case: Case) -> None:
             assert exact([e.to_pylist() for e in here.take()]) == exact([e.to_pylist() for e in there.take()])
     elif isinstance(task, KeyedTask):
         twice = batch.take(pa.array(np.arange(batch.num_rows).repeat(2)))
-        some = Selection(twice, np.arange(batch.num_rows) * 2 + 1)
+        some = LazyRows(twice, np.arange(batch.num_rows) * 2 + 1)
         assert_identical(_all_of_it(task, some), _all_of_it(task, batch), "picked rows")
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrays.selection import Selection
+from riot_ops.kernels.arrays.lazy_rows import Rows
 from riot_ops.kernels.expressions.expression import Expression
 from tests.reference.expression import Bad, value_of
 from tests.search import depth
@@ -452,7 +452,7 @@ def test_selection_of_rows_gives_the_same():
     batch = batch_of(
         [{"i": n, "f": n / 2, "s": f"s{n}", "b": n % 2 == 0, "u": n, "k": None, "at": None, "j": n} for n in range(9)]
     )
-    some = Selection(batch, np.array([1, 4, 8]))
+    some = Rows(batch, np.array([1, 4, 8]))
     for text in ("i + f", "lower(s)", "b and i > 3", "u * 2", "k is None", "'4' in s"):
         bound = Expression(text).bind(batch.schema)
         assert bound.evaluate(some).to_pylist() == [bound.evaluate(batch).to_pylist()[n] for n in (1, 4, 8)], text

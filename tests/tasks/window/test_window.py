@@ -22,7 +22,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.ingest.watermarks import generate_watermarks
-from riot_ops.kernels.arrays.selection import Selection, materialize
+from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
 from riot_ops.runtime.state import KeyedState
 from riot_ops.sketches import HyperLogLog
 from riot_ops.tasks import Aggregate, Window
@@ -126,7 +126,7 @@ def results(task, grain, rows, choose, often, with_time=True):
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
         watermarks = [generate_watermarks(part, grain, clock.cell, clock.votes_per_run) for part in parts]
-        made = state.process([Selection(batch)], dead, watermarks)
+        made = state.process([Rows(batch)], dead, watermarks)
         found = [] if made is None else materialize(made).to_pylist()
         out += [row for row in found if (row.get("ordinal", 0) < 0) == with_time]
         if choose.random() < 0.3:

@@ -13,7 +13,7 @@ from riot_ops.kernels.arrays.arrow import NO_MASK, TEXT_OFFSETS, byte_spans, flo
 from riot_ops.kernels.arrays.byte_masks import low_bits
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes, dictionary_values
 from riot_ops.kernels.arrays.keyed_hashing import SECRET, combine_keyed, hash_spans_keyed, hash_words_keyed
-from riot_ops.kernels.arrays.selection import Rows, Selection
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, Rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8
 
@@ -252,9 +252,11 @@ class HashMemo:
             self._known[entry] = (columns, h1, h2)
         return self._known[entry][1:]
 
-    def hash_rows(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:
-        """Hash some fields of rows; for a batch seen before, or a selection of it, no column is read."""
-        if isinstance(rows, Selection):
+    def hash_rows(self, rows: AnyRows, fields: tuple[str, ...]) -> tuple[U64, U64]:
+        """Hash some fields of rows; for a batch seen before, or rows of it, no column is read."""
+        if isinstance(rows, Rows) and not rows.fields.keys().isdisjoint(fields):
+            rows = rows.materialize()
+        if isinstance(rows, Rows):
             h1, h2 = self.hash_rows(rows.batch, fields)
             return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
         entry = (id(rows), fields)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
-from riot_ops.kernels.arrays.selection import Rows
+from riot_ops.kernels.arrays.lazy_rows import AnyRows
 from riot_ops.kernels.expressions import arithmetic
 from riot_ops.kernels.expressions.columns import (
     BOOL,
@@ -34,7 +34,7 @@ class FieldReader:
 
     __slots__ = ("fields", "rows")
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: AnyRows) -> None:
         self.rows = rows
         self.fields: dict[str, Column] = {}
 

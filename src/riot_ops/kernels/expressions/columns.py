@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from riot_ops.kernels.arrays.arrow import boolean_column, truth_codes, valid_mask
-from riot_ops.kernels.arrays.selection import Rows, floats
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats
 from riot_ops.kernels.text.strings import non_utf8
 
 __all__ = [
@@ -248,18 +248,18 @@ def constant(value: Any) -> tuple[Kind, Column]:
 # -- fields ----------------------------------------------------------------------------------------
 
 
-def load_field(name: str, dtype: pa.DataType, kind: Kind, not_utf8: int) -> Callable[[Rows], Column]:
-    """Return a function that reads a field of a batch or a selection; ``not_utf8`` is the error of wrong bytes."""
+def load_field(name: str, dtype: pa.DataType, kind: Kind, not_utf8: int) -> Callable[[AnyRows], Column]:
+    """Return a function that reads a field of a batch or lazy rows; ``not_utf8`` is the error of wrong bytes."""
     if kind.name == "float" and not types.is_dictionary(dtype):
 
-        def load_floats(rows: Rows) -> Column:
-            values, valid = floats(rows, name)  # a selection keeps them for all its readers
+        def load_floats(rows: AnyRows) -> Column:
+            values, valid = floats(rows, name)  # lazy rows keep them for all its readers
             return Column(values, valid if valid.size else None)
 
         return load_floats
     convert = _CONVERTERS[kind.name]
 
-    def load(rows: Rows) -> Column:
+    def load(rows: AnyRows) -> Column:
         column = rows.column(name)
         if types.is_dictionary(dtype):
             column = column.dictionary_decode()

@@ -1,4 +1,4 @@
-"""Expressions: parsed once, bound to the types of a schema, and evaluated on batches or selections of rows."""
+"""Expressions: parsed once, bound to the types of a schema, and evaluated on batches or lazy rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import Requirement
 from riot_ops.kernels.arrays.arrow import boolean_column
-from riot_ops.kernels.arrays.selection import Rows, materialize
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, materialize
 from riot_ops.kernels.expressions.binding import Binder, Binders, FieldReader, Run
 from riot_ops.kernels.expressions.columns import Column, Kind, arrow_column
 from riot_ops.kernels.expressions.conditions import ConditionBinder
@@ -79,11 +79,11 @@ class BoundExpression:
         """The type of its results."""
         return self.kind.arrow_type
 
-    def column(self, rows: Rows) -> Column:
+    def column(self, rows: AnyRows) -> Column:
         """Return the values of rows, or one value for all of them."""
         return self._run(FieldReader(rows))
 
-    def evaluate(self, rows: Rows) -> pa.Array:
+    def evaluate(self, rows: AnyRows) -> pa.Array:
         """Return the values of rows, null also where one is bad."""
         column = self.column(rows)
         if column.bad is None:
@@ -93,7 +93,7 @@ class BoundExpression:
         return pc.if_else(boolean_column(bad), pa.scalar(None, found.type), found)
 
 
-def reject_bad(rows: Rows, bad: Any, errors: list[tuple[str, str]], dead: DeadLetters) -> None:
+def reject_bad(rows: AnyRows, bad: Any, errors: list[tuple[str, str]], dead: DeadLetters) -> None:
     """Reject the rows with an error."""
     bad = np.broadcast_to(bad, rows.num_rows)
     batch = materialize(rows)

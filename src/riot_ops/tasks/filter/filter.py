@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrays.selection import Rows
+from riot_ops.kernels.arrays.lazy_rows import AnyRows
 from riot_ops.kernels.expressions.expression import Expression, reject_bad
 from riot_ops.task import Case, FilterTask, Requirement, register
 
@@ -68,7 +68,7 @@ class Filter(FilterTask):
     category: ClassVar[str] = "Filter"
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
-    accepts_selection: ClassVar[bool] = True
+    accepts_lazy_rows: ClassVar[bool] = True
 
     condition: str = field(kw_only=False)
 
@@ -99,7 +99,7 @@ class Filter(FilterTask):
             )
         return schema
 
-    def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def passes(self, batch: AnyRows, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         bound = self.expression.bind(batch.schema)
         found, valid, bad = bound.column(batch)
         if bound.kind.name == "null":

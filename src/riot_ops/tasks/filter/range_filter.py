@@ -19,7 +19,7 @@ from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
-from riot_ops.kernels.arrays.selection import Rows, floats, materialize
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, FilterTask, Requirement, register, replace_column
@@ -94,7 +94,7 @@ class RangeFilter(FilterTask):
     category: ClassVar[str] = "Filter"
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
-    accepts_selection: ClassVar[bool] = True
+    accepts_lazy_rows: ClassVar[bool] = True
 
     bounds: Any = "city"
     by: str | None = "obs_type"
@@ -126,7 +126,7 @@ class RangeFilter(FilterTask):
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
-    def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    def passes(self, batch: AnyRows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         if self.on_fail == "null":
             return None
         passed: npt.NDArray[np.bool_] | None = None
@@ -137,7 +137,7 @@ class RangeFilter(FilterTask):
                 dead.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
         return passed
 
-    def _checked_columns(self, batch: Rows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    def _checked_columns(self, batch: AnyRows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
         """Yield each column to check, with which of its values pass."""
         ranges = self.ranges
         if self.by is None:

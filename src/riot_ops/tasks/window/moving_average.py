@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.selection import Rows, floats, take_with_fields
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, take_with_fields
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.stats.windows import NEVER, slide, tumble
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, with_field
@@ -88,7 +88,7 @@ class MovingAverage(ValueTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
-    accepts_selection: ClassVar[bool] = True
+    accepts_lazy_rows: ClassVar[bool] = True
 
     window: Length = DEFAULT_WINDOW
     mode: Literal["tumbling", "sliding", "growing"] = "tumbling"
@@ -129,7 +129,7 @@ class MovingAverage(ValueTask):
             sums = pa.array((parts[0] + parts[1]) / self._scale)
         return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
 
-    def update(self, batch: Rows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
         values, _ = floats(batch, self.value)
         rows, means = np.empty(values.size, np.int64), np.empty(values.size)
         sums = state["total"], state["rest"], state["n"]
@@ -185,7 +185,7 @@ class MovingAverage(ValueTask):
         yield Case(cls(window=3, mode="growing", by=("key",)), batch)
 
 
-def _remember_order(batch: Rows, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
+def _remember_order(batch: AnyRows, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
     """Store ``seq`` and ``ordinal`` of the last record of each key in its state."""
     for name in ORDER:
         if name in batch.schema.names:
