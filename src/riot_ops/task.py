@@ -35,6 +35,7 @@ from riot_ops.core.operator import (
 from riot_ops.core.order import next_ordinal, with_next_ordinal, with_timer_ordinals
 from riot_ops.core.parameters import parameters_from_json, snake_case
 from riot_ops.core.secret import Secret
+from riot_ops.core.special_operators import PeriodicOperator, PooledOperator, ReadableState
 from riot_ops.kernels.arrays.arrow import replace_column, with_field
 from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, Rows, floats, materialize
@@ -49,6 +50,9 @@ __all__ = [
     "FilterTask",
     "KeyedTask",
     "Lookback",
+    "PeriodicTask",
+    "PooledTask",
+    "ReadableState",
     "Requirement",
     "SketchTask",
     "State",
@@ -230,6 +234,32 @@ class KeyedTask(KeyedOperator, Task):
     ----------
     by, ttl
         Key and time to live, see :class:`~riot_ops.core.operator.KeyedOperator`.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeriodicTask(PeriodicOperator, KeyedTask):
+    """A keyed task that is called as time passes; subclasses also define ``clock()`` and ``tick(keys, state, …)``.
+
+    See :class:`~riot_ops.core.special_operators.PeriodicOperator`.
+
+    Parameters
+    ----------
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class PooledTask(PooledOperator, KeyedTask):
+    """A keyed task that holds rows back and gets them again.
+
+    See :class:`~riot_ops.core.special_operators.PooledOperator`.
+
+    Parameters
+    ----------
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`.
     """
 
 

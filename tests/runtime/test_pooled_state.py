@@ -10,14 +10,12 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import StateField
 from riot_ops.runtime.state import KeyedState
-from riot_ops.task import KeyedTask
+from riot_ops.task import PooledTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(KeyedTask):
+class Pairs(PooledTask):
     """Emits rows in pairs of one key, and rejects the rest at the end."""
-
-    pooled = True
 
     def state_fields(self):
         return {"held": StateField("rows", initial=None), "batches": StateField("int64")}

@@ -21,16 +21,14 @@ from riot_ops.graph.lowering import lower
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.repartition import repartition_state
-from riot_ops.task import KeyedTask
+from riot_ops.task import PooledTask
 from tests.random_flows import SCHEMA, random_input
 from tests.search import depth
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(KeyedTask):
+class Pairs(PooledTask):
     """Emits rows in pairs of one key."""
-
-    pooled = True
 
     def state_fields(self):
         return {"held": StateField("rows", initial=None)}
@@ -117,7 +115,7 @@ def test_moved_state_gives_same_results(kind, seed, then, now, narrow):
     moved = [Engine([step], {"x"}) for _ in range(now)]
     for engine, data in zip(moved, repartition_state(step, parts, new, now), strict=True):
         engine.restore({"x": data})
-    if not step.operator.pooled:  # which has one state for all keys
+    if not isinstance(step.operator, PooledTask):  # which has one state for all keys
         assert sum(e.states["x"].size for e in moved) == sum(e.states["x"].size for e in stay)
     assert process(moved, log.slice(half), new) == process(stay, log.slice(half), old)
 

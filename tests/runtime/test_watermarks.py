@@ -27,7 +27,7 @@ from riot_ops.graph.lowering import lower
 from riot_ops.ingest.watermarks import WatermarkGenerator, generate_watermarks
 from riot_ops.runtime.state_table import state_table
 from riot_ops.runtime.watermarks import Watermark
-from riot_ops.task import KeyedTask, StateField
+from riot_ops.task import PeriodicTask, StateField
 from riot_ops.testing import EOF, ScriptedSource, exact
 from tests.search import depth
 from tests.simulated_query import SimulatedQuery
@@ -213,7 +213,7 @@ def test_upstream_timer_output_precedes_the_watermark():
 
 
 @dataclass(frozen=True, kw_only=True)
-class EveryTenSeconds(KeyedTask):
+class EveryTenSeconds(PeriodicTask):
     """Emits the record count of each key every ten seconds, and passes records on."""
 
     code: ClassVar[str] = ""

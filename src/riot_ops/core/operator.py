@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -39,6 +39,7 @@ __all__ = [
     "StatelessOperator",
     "TimerOutput",
     "both_requirements",
+    "emits_per_batch",
     "operator_clocks",
 ]
 
@@ -284,10 +285,6 @@ class KeyedOperator(Operator):
     """
 
     stateful: ClassVar[bool] = True
-    #: Whether one state serves all keys: it holds rows back in its field ``held`` (of dtype ``rows``) and gets them
-    #: again before the rows of the next batch. There is then no state per key.
-    pooled: ClassVar[bool] = False
-
     by: Names = ()
     ttl: Duration | None = None
 
@@ -330,19 +327,7 @@ class KeyedOperator(Operator):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays.
-
-        The state arrays of a :attr:`pooled` task have one element, and slots number the keys of this call.
-        """
-
-    def merge_aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
-        """Merge one batch of each input row by row, in place of :meth:`update`.
-
-        For a :attr:`pooled` task that holds no rows.         Batches that derive from the same records align row by
-        row, so that no rows need to be collected. The result is what :meth:`update` would return for all rows in order,
-        with nothing held and nothing rejected; None if the batches do not align, or checking that is too costly.
-        """
-        return None
+        """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays."""
 
     def stateless_equivalent(self) -> StatelessOperator | None:
         """The stateless operator that replaces it in a dataflow if its parameters need no state; None: it has state."""
@@ -354,7 +339,7 @@ class KeyedOperator(Operator):
     # -- stream time -------------------------------------------------------------------------------
 
     def clock(self) -> Clock | None:
-        """When stream time calls :meth:`tick`; None, the default: never (a ``ttl`` removes keys in any case)."""
+        """When stream time calls :meth:`advance`; None, the default: never (a ``ttl`` removes keys in any case)."""
         return None
 
     def with_lateness(self, lateness: timedelta) -> Self:
@@ -364,14 +349,6 @@ class KeyedOperator(Operator):
         it to wait for them.
         """
         return self
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """Whether its output depends on the records of one call, on Spark those of a micro-batch.
-
-        Otherwise the runner may pass a batch in pieces.
-        """
-        return False
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         """Combine records into fewer ones that lead to the same state and results, before a shuffle; None: keep all.
@@ -386,32 +363,17 @@ class KeyedOperator(Operator):
         """For how long, in stream time, a key without a record stays; None: for ever."""
         return as_timedelta(self.ttl)
 
-    def tick(self, keys: pa.RecordBatch, state: State, time: int, periods: int) -> TimerOutput | None:
-        """Emit rows because stream time, less the clock's allowed lateness, has passed multiples of its period.
-
-        The engine calls it between two records.
-
-        Parameters
-        ----------
-        keys : record batch
-            The key fields: row i is the key of element i of the state arrays.
-        time : int
-            The last multiple that stream time has passed, in microseconds.
-        periods : int
-            How many multiples it has passed since the last call, or since the first event time.
-        """
-        return None
-
     def advance(
         self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        """Process rows and ticks in one loop, in place of :meth:`update` and :meth:`tick`; for a task with a clock.
+        """Process rows and ticks in one loop, in place of :meth:`update`; for a task with a clock.
 
         Returns what :meth:`update` would, and the timer output with its times. ``batch`` is None if there are ticks but
         no rows. At the end of a bounded stream the engine advances time to :data:`~riot_ops.core.clock.END` and does
-        not call :meth:`flush`.
+        not call :meth:`flush`. A :class:`~riot_ops.core.special_operators.PeriodicOperator` is called between the rows
+        instead.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has a clock, and so needs advance()")
 
     def merge(self, state: State, other: State) -> State | None:
         """Merge the state arrays of two consecutive parts of a stream; None if the task cannot.
@@ -420,21 +382,8 @@ class KeyedOperator(Operator):
         """
         return None
 
-    def decode_state(self, table: pa.Table) -> pa.Table:
-        """Make a table of key and state fields readable; by default the table itself."""
-        return table
-
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         """Output at the end of a bounded stream, such as partial windows; row i of ``keys`` is the key of slot i."""
-        return None
-
-    def flush_held(
-        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch | None:
-        """Return the output of a :attr:`pooled` task at the end of a bounded stream, from the rows that it holds.
-
-        Replaces :meth:`flush`.
-        """
         return None
 
 
@@ -445,3 +394,11 @@ def operator_clocks(task: Operator) -> list[Clock]:
     own = task.clock()
     aging = [] if task.ttl is None else [Clock(max(as_timedelta(task.ttl) // 16, timedelta.resolution))]
     return [*aging, *([] if own is None else [own])]
+
+
+def emits_per_batch(task: object) -> bool:
+    """Whether a task with the parameter ``emit`` is set to "update": its output depends on the records of one call.
+
+    On Spark these are the records of a micro-batch. The runner may pass a batch to any other task in pieces.
+    """
+    return getattr(task, "emit", None) == "update"

@@ -22,7 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.core.operator import Operator
+from riot_ops.core.special_operators import PooledOperator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -330,12 +331,13 @@ def _build_stages(steps: Sequence[Step], order: tuple[str, ...], states: States)
         before = set() if isinstance(step.operator, IngestStep) else {makers[stream] for stream in step.inputs}
         gather: GatherStage | None = None
         # a pooled step with several inputs may align them instead of sorting
-        if isinstance(step.operator, KeyedOperator) and not (step.operator.pooled and len(step.inputs) > 1):
+        pooled = isinstance(step.operator, PooledOperator)
+        if step.keyed and not (pooled and len(step.inputs) > 1):
             new = GatherStage(step, order)
             gather = gathers.setdefault((step.inputs, step.numbered), new)
             if gather is new:
                 add(gather, before)
-            if step.key and not step.operator.pooled:  # a pooled step also hashes the records that it holds
+            if step.key and not pooled:  # a pooled step also hashes the records that it holds
                 gather.keys.add(step.key)
             before = {gather, *(makers[stream] for stream in _watermark_streams(step))}
         run = StepStage(step, order, gather, states)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import StateError
+from riot_ops.core.special_operators import PooledOperator
 from riot_ops.graph.lowering import Step
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.hashing import hash_columns
@@ -50,7 +51,7 @@ def repartition_state(step: Step, parts: Sequence[bytes], fields: Sequence[str],
     -------
     list of bytes
         A full snapshot for each bucket. Stream time is the maximum of all parts. The rows of a task that holds those of
-        all keys together (``pooled``) go to the buckets of their keys.
+        all keys together go to the buckets of their keys.
 
     Raises
     ------
@@ -59,11 +60,12 @@ def repartition_state(step: Step, parts: Sequence[bytes], fields: Sequence[str],
     """
     states = [_empty(step) for _ in range(n)]
     found = [unpack_snapshot(part, f" of step {step.id!r}") for part in parts]
-    if states[0].task.pooled:
+    pooled = isinstance(states[0].task, PooledOperator)
+    if pooled:
         for state, piece in zip(states, _pools(step, [rows for *_, rows, _ in found], fields, n), strict=True):
             identity, names, time, _, _, keys = found[0]
             state.restore(_packed(identity, names, time, piece, keys, 0))
-    for identity, names, time, _, rows, keys in found if not states[0].task.pooled else ():
+    for identity, names, time, _, rows, keys in () if pooled else found:
         if not rows.num_rows:
             continue
         if n > 1 and fields and keys.num_rows != rows.num_rows:

@@ -32,6 +32,7 @@ from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.output_checks import check_batch
 from riot_ops.core.parameters import as_names, as_timedelta
+from riot_ops.core.special_operators import AligningOperator, PeriodicOperator, PooledOperator
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
@@ -74,8 +75,12 @@ class KeyedState:
         self._period, self._lateness = (
             (to_microseconds(own.period), to_microseconds(own.allowed_lateness)) if own is not None else (0, 0)
         )
+        #: The task, if it is of a special kind.
+        self._periodic = task if isinstance(task, PeriodicOperator) else None
+        self._pooled = task if isinstance(task, PooledOperator) else None
+        self._aligning = task if isinstance(task, AligningOperator) else None
         #: Whether the task has its own loop over rows and ticks.
-        self._moves = own is not None and type(task).advance is not KeyedOperator.advance
+        self._moves = own is not None and self._periodic is None
         if clock is None and (found := operator_clocks(task)):  # outside a dataflow: the times of its own records
             ahead = None if own is None or own.max_ahead is None else to_microseconds(own.max_ahead)
             first = own is not None and own.from_first
@@ -124,7 +129,7 @@ class KeyedState:
         """
         rows: Any = None
         if batches:
-            if self.task.pooled and len(batches) > 1 and self._order == ARRIVAL:
+            if self._aligning is not None and len(batches) > 1 and self._order == ARRIVAL:
                 made = self.merge_aligned([materialize(b) for b in batches])
                 if made is not None:
                     return self._joined(made, None)
@@ -198,14 +203,14 @@ class KeyedState:
     def _process_rows(
         self, batch: AnyRows | None, ticks: Ticks | None, dead: DeadLetters
     ) -> tuple[Any, pa.RecordBatch | None]:
-        if self.task.pooled:
+        if self._pooled is not None:
             return None if batch is None else self._update_pool(materialize(batch), dead), None
         if ticks is not None and ticks.reversals:
             return self._process_parts(batch, ticks, dead)
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
-        if not self._moves:
-            return self._process_in_turn(materialize(batch), ticks, dead)
+        if self._periodic is not None:
+            return self._process_in_turn(self._periodic, materialize(batch), ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
         made, due = self.task.advance(materialize(batch), slots, self.arrays, ticks, dead)
         if due is None or not due.slots.size:
@@ -264,7 +269,7 @@ class KeyedState:
         return self._joined(None, self._process_rows(None, moved, DeadLetters(self.task.name()))[1])
 
     def _process_in_turn(
-        self, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
+        self, task: PeriodicOperator, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Process rows and ticks alternately."""
         at, now, begin = 0, ticks.start, self._lateness + ticks.origin
@@ -281,7 +286,7 @@ class KeyedState:
                 self._drop_expired(now)
                 moment = Ticks(time, np.zeros(1, np.int64), np.array([time]), np.array([seq]), 1, ticks.lag)
                 reached = passed * self._period + ticks.origin
-                found = self.task.tick(self.keys(), self._trimmed(), reached, passed - before)
+                found = task.tick(self.keys(), self._trimmed(), reached, passed - before)
                 self._touched[: self.index.size] = True
                 if found is not None and found.slots.size:
                     times = np.full(found.slots.size, reached) if found.times is None else found.times
@@ -328,9 +333,9 @@ class KeyedState:
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         """Run a pooled task that holds nothing over one batch of each input; None if it cannot."""
-        if not self.task.pooled or self._pool() is not None:
+        if self._aligning is None or self._pool() is not None:
             return None
-        if (made := self.task.merge_aligned(batches, self.arrays)) is not None:
+        if (made := self._aligning.merge_aligned(batches, self.arrays)) is not None:
             self._touched[0], self._last = True, made.schema
         return made
 
@@ -358,11 +363,11 @@ class KeyedState:
 
     def _final_output(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
-        if self.task.pooled:
+        if self._pooled is not None:
             if (held := self.arrays["held"][0]) is None:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
-            return self.task.flush_held(held, slots, self.arrays, dead)
+            return self._pooled.flush_held(held, slots, self.arrays, dead)
         self._drop_expired(self._sure)
         if self._moves and self.time is not None:  # everything that waits for a time is due
             end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self.time.origin)

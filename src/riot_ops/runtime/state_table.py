@@ -19,6 +19,7 @@ from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import duration, parameters_from_json
+from riot_ops.core.special_operators import ReadableState
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
@@ -40,7 +41,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     -------
     pyarrow.Table
         One row per key, with the fields of the key and of the state, decoded by the task that wrote them (see
-        :meth:`~riot_ops.core.operator.KeyedOperator.decode_state`): arrays as lists, JSON values as text, rows
+        :meth:`~riot_ops.core.special_operators.ReadableState.decode_state`): arrays as lists, JSON values as text, rows
         that a task holds as a list of structs. Keys whose time to live has passed are left out. A task without a
         key, or with one state for all keys, has one row.
 
@@ -81,7 +82,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     for name, (dtype, _) in identity["fields"].items():
         names, columns = [*names, name], [*columns, _readable(rows.column(f"state.{name}"), dtype)]
     table, task = pa.Table.from_arrays(columns, names=names), _task_of(identity)
-    return table if task is None else task.decode_state(table)
+    return task.decode_state(table) if isinstance(task, ReadableState) else table
 
 
 def _task_of(identity: dict[str, Any]) -> KeyedOperator | None:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.operator import emits_per_batch
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
@@ -202,10 +202,7 @@ class StageProcessor:
         for block in (*blocks, *flushed):
             packer.stamp(block.first_us, block.last_us)
         # numbers of records that are renumbered here say nothing about watermarks with the new numbers
-        full_batch = any(
-            isinstance(s.operator, Renumber) or (isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch)
-            for s in self._stage.steps
-        )
+        full_batch = any(isinstance(s.operator, Renumber) or emits_per_batch(s.operator) for s in self._stage.steps)
         for inputs in _in_pieces(records_by_stream(blocks), self._order, full_batch):
             yield list(packer.add(cached.engine.process(inputs)))
         if flush or flushed:

@@ -20,7 +20,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.arrays.bounded_blocks import assign_blocks
 from riot_ops.kernels.arrays.timestamps import microseconds
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, PooledTask, Requirement, State, StateField, register
 from riot_ops.tasks.io.zip_archive import FIRST_SECOND, ZipEntry, zip_bytes
 from riot_ops.tasks.plot.plot_lines import file_name
 
@@ -32,7 +32,7 @@ MAX_ENTRIES, MAX_ARCHIVE_BYTES = 65_535, 1 << 30
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ZipToStore(KeyedTask):
+class ZipToStore(PooledTask):
     """Pack files into zip archives and emit the archives, for a following upload.
 
     An archive is complete with ``size`` entries, or if one more would exceed ``max_bytes``. The remaining
@@ -95,7 +95,6 @@ class ZipToStore(KeyedTask):
     category: ClassVar[str] = "IO"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
-    pooled: ClassVar[bool] = True
 
     size: Count = 100
     max_bytes: Count = 64 << 20

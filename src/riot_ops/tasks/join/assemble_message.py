@@ -17,6 +17,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import Duration, Names, as_timedelta
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.core.special_operators import AligningOperator
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.assembly import (
     COMPLETE,
@@ -32,7 +33,7 @@ from riot_ops.kernels.arrays.exact import exact_numbers, exact_result, exact_typ
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.text.csv.lines import csv_lines
 from riot_ops.kernels.text.strings import name_codes
-from riot_ops.task import Case, KeyedTask, Lookback, Requirement, State, StateField, register
+from riot_ops.task import Case, Lookback, PooledTask, Requirement, State, StateField, register
 from riot_ops.tasks.join.row_alignment import align_rows, nan_to_null
 
 __all__ = ["AssembleMessage"]
@@ -67,7 +68,7 @@ class Pieces(NamedTuple):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class AssembleMessage(KeyedTask):
+class AssembleMessage(AligningOperator, PooledTask):
     """Assemble the observations of each message into one record.
 
     A message is complete once an observation (a piece) of each expected type has arrived; its record is
@@ -137,7 +138,6 @@ class AssembleMessage(KeyedTask):
     category: ClassVar[str] = "Merge"
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "N:1"
-    pooled: ClassVar[bool] = True
 
     schema: str | StreamSchema | None = "city"
     fields: tuple[str, ...] | None = None

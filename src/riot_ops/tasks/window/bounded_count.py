@@ -163,10 +163,6 @@ class BoundedCount(SketchTask, KeyedTask):
             "oldest": StateField("int64"),
         }
 
-    @property
-    def needs_full_batch(self) -> bool:
-        return self.emit == "update"
-
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, take_with_fields
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.stats.windows import NEVER, slide, tumble
-from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, with_field
+from riot_ops.task import Case, Lookback, ReadableState, State, StateField, ValueTask, register, with_field
 
 __all__ = ["MovingAverage"]
 
@@ -29,7 +29,7 @@ ORDER = ("seq", "ordinal")
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class MovingAverage(ValueTask):
+class MovingAverage(ValueTask, ReadableState):
     """Average the readings of each key over windows of a fixed number of readings.
 
     ``mean = (x1 + … + xn) / n`` with a compensated sum.

@@ -248,10 +248,6 @@ class RunningSummary(KeyedTask):
             "digits": StateField("int64", shape=DIGITS),
         }
 
-    @property
-    def needs_full_batch(self) -> bool:
-        return self.emit == "update"
-
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if READINGS not in batch.schema.names:
             return reject_infinite(batch, self.value, dead)
@@ -284,7 +280,7 @@ class RunningSummary(KeyedTask):
         return batch
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
+        if self.emit != "update" or self.ttl is not None:  # a ttl runs from each record
             return None
         values, rests = exact_numbers(batch.column(self.value))
         alone, representative = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)

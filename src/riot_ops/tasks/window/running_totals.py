@@ -156,10 +156,6 @@ class RunningTotals(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"totals": StateField("int64", len(self.totals))}
 
-    @property
-    def needs_full_batch(self) -> bool:
-        return self.emit == "update"
-
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
@@ -181,7 +177,7 @@ class RunningTotals(KeyedTask):
         return batch
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
+        if self.emit != "update" or self.ttl is not None:  # a ttl runs from each record
             return None
         contributions, representative = np.stack([*self._contributions(batch).values()]), np.empty(slots.size, np.bool_)
         _condense(slots, np.full(keys, -1), representative, contributions)

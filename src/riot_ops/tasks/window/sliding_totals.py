@@ -20,7 +20,7 @@ from riot_ops.core.order import with_timer_ordinals
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, ReadableState, Requirement, State, StateField, register
 from riot_ops.tasks.window.integer_totals import addends, check_summable, validate_totals
 
 __all__ = ["SlidingTotals"]
@@ -109,7 +109,7 @@ def _advance(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class SlidingTotals(KeyedTask):
+class SlidingTotals(KeyedTask, ReadableState):
     """Count records, or sum integers, over the latest ticks of stream time, with one result per key and tick.
 
     The window has ``slots`` slots; records are added to the open slot. Ticks are at the first event time of the stream

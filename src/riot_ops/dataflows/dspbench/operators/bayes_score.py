@@ -21,7 +21,7 @@ from riot_ops.kernels.arrays.dictionaries import dictionary_codes
 from riot_ops.kernels.arrays.ordering import are_sorted, dense_ranks
 from riot_ops.kernels.arrays.rows import take
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, PooledTask, Requirement, State, StateField, register
 
 __all__ = ["BayesScore"]
 
@@ -170,7 +170,7 @@ def _logs(shares: Any, against: Any) -> None:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BayesScore(KeyedTask):
+class BayesScore(PooledTask):
     """Score each message by its most significant words, with P. Graham's variant of naive Bayes.
 
     With the counts B and G of the record of the whole message, ``r_bad = bad / B``, ``r_good = 2 good / G`` and
@@ -238,7 +238,6 @@ class BayesScore(KeyedTask):
     category: ClassVar[str] = "Predictive"
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "N:1"
-    pooled: ClassVar[bool] = True
 
     keep: tuple[str, ...] = ("id",)
     words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import NEVER
-from riot_ops.task import KeyedTask, Requirement, State, StateField, with_field
+from riot_ops.task import PooledTask, Requirement, State, StateField, with_field
 
 __all__ = ["Numbers", "TimeBatchTask"]
 
@@ -62,7 +62,7 @@ def _single_key_edges(times: Any, edges: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeBatchTask(KeyedTask):
+class TimeBatchTask(PooledTask):
     """A task over *batches*: all records of a key with one event time.
 
     A batch closes when a record of the key with a later time arrives, and at the end. Its records are then emitted, in
@@ -75,8 +75,6 @@ class TimeBatchTask(KeyedTask):
     partial : bool, default True
         Whether the end of a bounded stream closes the open batch; else the batch is dropped.
     """
-
-    pooled: ClassVar[bool] = True
 
     time: str | None = None
     partial: bool = True

@@ -21,7 +21,7 @@ from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
-from riot_ops.task import KeyedTask, Lookback, Requirement, State, StateField, with_field
+from riot_ops.task import KeyedTask, Lookback, ReadableState, Requirement, State, StateField, with_field
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
@@ -44,7 +44,7 @@ REJECTIONS = {
 }
 
 
-class WindowTask(KeyedTask):
+class WindowTask(KeyedTask, ReadableState):
     """A keyed task that aggregates the records of a window.
 
     A subclass defines :attr:`frame`, :attr:`aggregates` and :attr:`emit`, as parameters or from its own ones, see
@@ -172,10 +172,6 @@ class WindowTask(KeyedTask):
 
     def expands(self) -> bool:
         return self.emit == "each" and not isinstance(self.assigner, RunningWindows)
-
-    @property
-    def needs_full_batch(self) -> bool:
-        return bool(self.emit == "update")
 
     def writes(self) -> frozenset[str] | None:
         if isinstance(self.assigner, RunningWindows):
