@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.exact import is_untyped, with_type
-from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
+from riot_ops.kernels.arrays.lazy_rows import Rows, materialize, take_columns
 from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
 from riot_ops.kernels.arrays.rows import interleave, scatter, take
 
@@ -140,7 +140,7 @@ def _keys(batch: pa.RecordBatch, order: tuple[str, ...]) -> Keys:
 
 
 def _sorted(batch: pa.RecordBatch, keys: Keys) -> pa.RecordBatch:
-    return batch.take(pa.array(np.lexsort(keys[::-1])))
+    return take_columns(batch, np.lexsort(keys[::-1]))
 
 
 def sort_rows(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:

@@ -26,6 +26,7 @@ from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.arrays.arrow import batch_bytes
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.index import key_numbers
+from riot_ops.kernels.arrays.lazy_rows import take_columns
 from riot_ops.runtime.batches import concatenate, unify_schemas
 from riot_ops.spark.buckets import group_by_bucket
 
@@ -317,7 +318,7 @@ class Packer:
             return
         columns = [batch.column(name) for name in stage.partition]
         rows, starts = group_by_bucket(columns, batch.num_rows, len(labels))
-        grouped = decode_dictionaries(batch.take(pa.array(rows)))
+        grouped = decode_dictionaries(take_columns(batch, rows))
         size = grouped.get_total_buffer_size()  # in total: measuring each slice would take forty times as long
         for i, label in enumerate(labels):
             n = int(starts[i + 1] - starts[i])
