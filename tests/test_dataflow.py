@@ -345,3 +345,31 @@ def test_names_of_built_ins_are_not_exported():
     assert "map" not in exported and "filter" not in exported and exported["Dataflow"] is ro.Dataflow
     assert ro.map(double).name() == "map_function" and ro.filter(low).name() == "filter_function"
     assert {"map", "filter"} <= set(dir(ro))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_lookup_appends_the_task_with_its_options(keyed):
+    flow = ro.Dataflow("rooms")
+    readings = flow.source("readings", {"house": "string", "sensor": "string"})
+    table = {("A", "s1"): ("kitchen", "1")}
+    options = {"columns": ("room", "floor"), "on_missing": "null", "default": ("?", "0")}
+    stream = readings.key_by("house", "sensor") if keyed else readings
+    found = stream.lookup(table, None if keyed else ("house", "sensor"), id="rooms", **options)
+    assert type(found) is type(stream) and getattr(found, "by", None) == getattr(stream, "by", None)
+    assert flow.nodes["rooms"].task == t.Lookup(table=table, on=("house", "sensor"), **options)
+    readings.lookup({"s1": "x"}, "sensor", "room", on_missing="drop")
+    assert flow.nodes["lookup"].task == t.Lookup(table={"s1": "x"}, on="sensor", columns="room", on_missing="drop")
+
+
+def test_lookup_in_a_store_ignores_the_key_of_the_stream():
+    table = ro.tables.StoreTable(store="memory", table="rows", partition="p", row="{house}", schema={"age": "int64"})
+    flow = ro.Dataflow("ages")
+    flow.source("houses", {"house": "string"}).key_by("house").lookup(table).to("out")
+    assert flow.nodes["lookup"].task == t.Lookup(table=table)
+    assert ro.Dataflow.from_json(flow.to_json()).nodes["lookup"].task == t.Lookup(table=table)
+
+
+def test_lookup_without_a_key_is_refused():
+    readings = ro.Dataflow("rooms").source("readings", {"sensor": "string"})
+    with pytest.raises(ConfigError, match="on must name the field"):
+        readings.lookup({"s1": "x"}, columns="room")

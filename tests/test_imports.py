@@ -19,7 +19,7 @@ PACKAGE = Path(riot_ops.__file__).parent
 LAYERS = (
     ("core",),
     ("kernels", "connectors"),
-    ("ingest", "models", "sketches", "windows"),
+    ("ingest", "models", "sketches", "tables", "windows"),
     ("task",),
     ("operators",),
     ("tasks",),
@@ -72,6 +72,7 @@ LAZY = (
     "riot_ops.runtime",
     "riot_ops.spark",
     "riot_ops.testing",
+    "riot_ops.tables",
     "riot_ops.windows",
     "pyarrow.parquet",
     "asyncio",

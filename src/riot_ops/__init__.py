@@ -24,7 +24,7 @@ from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 
 if TYPE_CHECKING:
-    from riot_ops import windows
+    from riot_ops import tables, windows
     from riot_ops.apply_task import apply
     from riot_ops.core.buffering import Buffering
     from riot_ops.core.file_sink import ParquetSink
@@ -88,6 +88,7 @@ __all__ = [
     "read",
     "stream_schema",
     "streams",
+    "tables",
     "tasks",
     "windows",
 ]
@@ -121,6 +122,7 @@ _MODULES = {
     "merge": "riot_ops.dataflow",
     "predict": "riot_ops.tasks.functions.estimator_function",
     "read": "riot_ops.ingest.files",
+    "tables": "riot_ops.tables",
     "windows": "riot_ops.windows",
 }
 

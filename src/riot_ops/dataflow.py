@@ -19,6 +19,7 @@ from riot_ops.core.sink import Sink
 from riot_ops.graph.graph import is_id
 from riot_ops.graph.nodes import FORWARD, Distribution, Edge, Node, Router, source_node
 from riot_ops.runnable_graph import RunnableGraph
+from riot_ops.tables import Table, table_from
 from riot_ops.task import Task
 from riot_ops.tasks.functions.filter_function import filter as filter_task
 from riot_ops.tasks.functions.flat_map_function import flat_map as flat_map_task
@@ -142,6 +143,44 @@ class Stream:
             if value is not None:
                 raise ConfigError(f"filter: {option} = {value!r} is for a function, got the expression {condition!r}")
         return self._append(tasks.Filter(condition), id)
+
+    def lookup(
+        self,
+        table: Table | Mapping[Any, Any] | str,
+        on: str | Iterable[str] | None = None,
+        columns: Iterable[str] | Mapping[str, str] | None = None,
+        *,
+        on_missing: Literal["null", "drop", "reject"] = "null",
+        default: str | tuple[str, ...] | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Append the :class:`~riot_ops.tasks.Lookup` of the values that a table has for the key of each record.
+
+        Parameters
+        ----------
+        table : mapping, str, or table of :mod:`riot_ops.tables`
+            The values of each key, the path of a CSV file, or another table.
+        on : str or iterable of str, optional
+            Fields of the key; by default the key of the stream.
+        columns, on_missing, default
+            Options of :class:`~riot_ops.tasks.Lookup`.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("rooms")
+        >>> readings = flow.source("readings", {"sensor": "string", "value": "double"})
+        >>> _ = readings.lookup({"s1": "kitchen"}, on="sensor", columns="room").to("out")
+        >>> result = flow.run([{"sensor": s, "value": 1.0} for s in ("s1", "s2")])
+        >>> result["lookup"]["room"].to_pylist()
+        ['kitchen', None]
+        """
+        found = table_from(table)
+        if on is None:  # a store's row has a key of its own
+            on = getattr(self, "by", ()) if found.textual else ()
+        options: dict[str, Any] = {"columns": columns, "on_missing": on_missing, "default": default}
+        fields = (on,) if isinstance(on, str) else tuple(on)
+        return self._append(tasks.Lookup(table=found, on=fields, **options), id)
 
     # -- tasks and sinks ---------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def test_duration_beyond_the_calendar_is_refused():
 def test_single_name_becomes_a_tuple():
     assert t.KalmanFilter(by="device").by == ("device",)
     assert t.Project(fields="value").fields == ("value",)
-    assert t.LookupGeo(keep="id").keep == ("id",)  # also if None is allowed
+    assert t.Lookup(table={"a": "b"}, on="id", columns="x", keep="id").keep == ("id",)  # also if None is allowed
     assert t.Collect(groups="device").groups == ("device",)
     assert ro.keyed(lambda state, row: (state, row), by="device").by == ("device",)
     assert ro.Distribution("hash", "device").fields == ("device",)

@@ -15,6 +15,7 @@ from riot_ops.dataflows import local_services
 from riot_ops.dataflows.local_services import LocalServices, spans
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.sketches.bloom import BloomFilter
+from riot_ops.tables import KeyFile
 from tests.dataflows.riotbench_inputs import source, table
 
 
@@ -37,7 +38,7 @@ def test_etl_runs_with_local_services(around):
     nodes = around.etl(["a", "b:c", "d"]).nodes
     text = (around.out / "annotations.txt").read_text(encoding="utf-8")
     assert text == "a:unit 00000\nd:unit 00002\n", "a name with a colon would end at it"
-    assert nodes["annotate"].task.table == str(around.out / "annotations.txt")
+    assert nodes["annotate"].task.table == KeyFile(str(around.out / "annotations.txt"))
     assert dict(nodes["bloom"].task.models) == {"sensor_id": str(around.out / "known_sensors.bloom")}
     assert (nodes["insert"].task.store, nodes["insert"].task.table) == (around.table_url, "readings")
     assert (nodes["publish"].task.url, nodes["publish"].task.topic) == (around.broker_url, "etl/taxi")

@@ -13,6 +13,7 @@ from riot_ops import tasks as t
 from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.models import ModelStore
+from riot_ops.tables import InlineTable
 from tests.dataflows.riotbench_inputs import N, table
 
 ETL = {"schema": "city", "known_sensors": ["a"], "annotations": {"a": "x"}, "store": "azure-table://"}
@@ -26,7 +27,7 @@ SECRET = Secret("x")
     ("build", "fixed", "option", "value", "node", "attribute", "usual", "wanted"),
     [
         ("etl", ETL, "known_sensors", ["b"], "bloom", "models", None, None),
-        ("etl", ETL, "annotations", {"b": "x"}, "annotate", "table", None, (("b", ("x",)),)),
+        ("etl", ETL, "annotations", {"b": "x"}, "annotate", "table", None, InlineTable({"b": "x"})),
         ("etl", ETL, "annotated", ("room",), "annotate", "columns", None, ("room",)),
         ("etl", ETL, "window", 7, "interpolate", "window", 5, 7),
         ("etl", ETL, "timeout", "7500ms", "join", "timeout", timedelta(seconds=60), timedelta(seconds=7.5)),

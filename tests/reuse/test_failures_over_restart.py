@@ -191,7 +191,7 @@ def test_restart_on_spark_keeps_failed_sink_failed(tmp_path, monkeypatch, alone,
 def looked_up(name, table):
     made = ro.Dataflow(name)
     stream = made.source("in", schema={"key": "string", "value": "double"}).to(t.KalmanFilter(by="key"), id="kalman")
-    named = stream.to(t.LookupJoin(field="key", table=str(table)), id="named")
+    named = stream.to(t.Lookup(table=str(table), on="key", on_missing="drop"), id="named")
     made.sink("names", named.partition_by("name").to(t.MovingAverage(by="name", window=2), id="mean"))
     return made.sink("raw", stream)
 

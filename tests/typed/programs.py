@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import riot_ops as ro
+from riot_ops import tables
 from riot_ops import tasks as t
 from riot_ops import windows as w
 
@@ -33,6 +34,8 @@ def verbs_of_a_stream(folder: Path) -> None:
     assert_type(readings.flat_map(words, schema={"word": "string"}), ro.Stream)
     assert_type(readings.filter(lambda row: bool(row["value"] > 2)), ro.Stream)
     assert_type(readings.filter("value > 2", id="some"), ro.Stream)
+    assert_type(readings.lookup({"a": "kitchen"}, on="device", columns="room", default="?"), ro.Stream)
+    assert_type(readings.lookup(tables.CSVTable("rooms.csv", key="id"), ["device"], {"room": "name"}), ro.Stream)
     assert_type(readings.apply(t.KalmanFilter()), ro.Stream)
     assert_type(readings.to(t.KalmanFilter(), id="kalman"), ro.Stream)
     assert_type(readings >> t.KalmanFilter(), ro.Stream)
@@ -51,6 +54,7 @@ def verbs_of_a_keyed_stream(readings: ro.Stream) -> None:
     assert_type(keyed, ro.KeyedStream)
     assert_type(keyed.apply(t.KalmanFilter(), id="kalman"), ro.KeyedStream)
     assert_type(keyed.filter(lambda row: True).map(double), ro.KeyedStream)
+    assert_type(keyed.lookup("rooms.csv", on_missing="drop", id="rooms"), ro.KeyedStream)
     assert_type(keyed.fold(total, initial=0.0, schema={"total": "double"}, ttl="1h"), ro.KeyedStream)
     assert_type(keyed.join(readings, within="5s", how="left"), ro.KeyedStream)
     assert_type(readings.join(readings, "device", within=("1s", "5s")), ro.Stream)

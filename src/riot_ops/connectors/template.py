@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from string import Formatter
 from typing import Any
 from urllib.parse import quote, unquote
@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, RecordError
 
-__all__ = ["Template", "decode_key", "encode_key", "template"]
+__all__ = ["Template", "decode_key", "encode_key", "render_keys", "template"]
 
 UNITS = {"": 1, "us": 1, "ms": 1_000, "s": 1_000_000}
 #: Characters that keys contain unescaped, besides letters, digits and ``_.-~``.
@@ -137,3 +137,17 @@ class Template:
 def template(text: str, key: bool = False) -> Template:
     """Return the template of a text, parsed once."""
     return Template(text, key=key)
+
+
+def render_keys(
+    batch: pa.RecordBatch, templates: Sequence[tuple[str, Template]], failures: dict[int, RecordError]
+) -> list[tuple[str, ...]]:
+    """Render templates, each beside its text, for each record; record a failure where a text is null."""
+    columns = [one.render(batch) for _, one in templates]
+    rows: list[tuple[str, ...]] = []
+    for i, texts in enumerate(zip(*columns, strict=True)):
+        if None in texts:
+            missing, _ = templates[texts.index(None)]
+            failures[i] = RecordError(f"a field of {missing!r} is null", reason="missing_key")
+        rows.append(texts)
+    return rows

@@ -287,6 +287,8 @@ def parameters_to_json(owner: Any, label: str) -> dict[str, Any]:
             values[name] = secret_to_json(value)
             if values[name] is None:  # a literal secret is never written
                 del values[name]
+        elif hasattr(value, "to_dict"):  # a table
+            values[name] = value.to_dict()
     try:
         encoded = msgspec.json.encode(values)
     except (TypeError, NotImplementedError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["Secret", "check_secret", "is_secret_type", "secret_from_json", "secret_to_json"]
+__all__ = ["Secret", "check_secret", "is_secret_type", "literal_secrets", "secret_from_json", "secret_to_json"]
 
 _HOW = "give Secret.env('NAME') or Secret('...')"
 
@@ -116,6 +116,22 @@ def is_secret_type(declared: Any) -> bool:
     (True, False)
     """
     return declared is Secret or Secret in typing.get_args(declared)
+
+
+def literal_secrets(owner: object) -> list[str]:
+    """Return the parameters of an object, such as a task, that are secrets given by value, also within a parameter.
+
+    >>> from types import SimpleNamespace as Parameters
+    >>> literal_secrets(Parameters(a=Secret("x"), b=Secret.env("B"), table=Parameters(credential=Secret("y"))))
+    ['a', 'table.credential']
+    """
+    found = []
+    for name, value in vars(owner).items():
+        if isinstance(value, Secret):
+            found += [name] if value.variable is None else []
+        elif name == "table" and hasattr(value, "__dict__"):
+            found += [f"{name}.{inner}" for inner in literal_secrets(value)]
+    return found
 
 
 def secret_to_json(secret: Secret) -> dict[str, str] | None:

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import Operator
-from riot_ops.core.secret import Secret
+from riot_ops.core.secret import literal_secrets
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -201,8 +201,7 @@ def _task(task: Operator) -> Any:
         parameters["function"] = unique_token(function) if revision is None else [state.get("label"), revision]
     if infinite := [*_infinite([*state.values()])]:  # JSON has only null for these values
         parameters["infinite"] = infinite
-    fields = dataclasses.fields(task)
-    if any(isinstance(v := getattr(task, f.name), Secret) and v.variable is None for f in fields):
+    if literal_secrets(task):
         parameters["secret"] = unique_token(task)
     cls = type(task)  # another class may have its name, as after a change in a notebook's cell
     own = [] if _is_library_class(cls) else [unique_token(cls)]

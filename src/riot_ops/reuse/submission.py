@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
-from riot_ops.core.secret import Secret
+from riot_ops.core.secret import literal_secrets
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -149,8 +149,7 @@ def describe_submission(submission: Submission, placed: Mapping[str, str]) -> di
     """Describe a dataflow and its running steps as data."""
     name, flow = submission.name, submission.flow
     for node in flow.nodes.values():
-        values = vars(node.task).items() if node.task is not None else ()
-        if lost := [field for field, value in values if isinstance(value, Secret) and value.variable is None]:
+        if node.task is not None and (lost := literal_secrets(node.task)):
             raise DescriptorError(
                 f"the dataflow {name!r} cannot be stored: {node.id}: {lost[0]} is a secret, which is never "
                 "written; give Secret.env('NAME')"

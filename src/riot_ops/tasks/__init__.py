@@ -50,10 +50,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.join.assemble_message import AssembleMessage
     from riot_ops.tasks.join.interval_join import IntervalJoin
     from riot_ops.tasks.join.join_side import JoinSide
-    from riot_ops.tasks.lookup.annotate import Annotate
-    from riot_ops.tasks.lookup.lookup_geo import LookupGeo
-    from riot_ops.tasks.lookup.lookup_join import LookupJoin
-    from riot_ops.tasks.lookup.lookup_table import LookupTable
+    from riot_ops.tasks.lookup.lookup import Lookup
     from riot_ops.tasks.math.compute import Compute
     from riot_ops.tasks.math.counter_increase import CounterIncrease
     from riot_ops.tasks.math.distinct_count import DistinctCount
@@ -107,7 +104,6 @@ if TYPE_CHECKING:
 
 #: Code and module of each task.
 _TASKS = {
-    "Annotate": ("ANN", "riot_ops.tasks.lookup.annotate"),
     "AsOfJoin": ("AOJ", "riot_ops.tasks.join.as_of_join"),
     "AssembleMessage": ("JON", "riot_ops.tasks.join.assemble_message"),
     "BagOfWords": ("BOW", "riot_ops.dataflows.dspbench.operators.bag_of_words"),
@@ -152,9 +148,7 @@ _TASKS = {
     "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
     "LabelQuartile": ("QLB", "riot_ops.tasks.parse.label_quartile"),
     "LexiconSentiment": ("LEX", "riot_ops.dataflows.dspbench.operators.lexicon_sentiment"),
-    "LookupGeo": ("GEO", "riot_ops.tasks.lookup.lookup_geo"),
-    "LookupJoin": ("LKJ", "riot_ops.tasks.lookup.lookup_join"),
-    "LookupTable": ("ATQ", "riot_ops.tasks.lookup.lookup_table"),
+    "Lookup": ("LKP", "riot_ops.tasks.lookup.lookup"),
     "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
     "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
     "MatchRoads": ("MPM", "riot_ops.dataflows.dspbench.operators.match_roads"),
@@ -212,13 +206,14 @@ _TASKS = {
 
 #: By code, tasks of the benchmarks that are settings of a task: the task, and what the setting does.
 PRESETS = {
+    "ANN": ("Lookup", "Add the values that a table has for a sensor."),
+    "ATQ": ("Lookup", "Add the values of a row of a table in a store."),
     "MBL": ("CheckBloomFilter", "Check several fields, each by its own Bloom filter."),
 }
 
 __all__ = [
     "PRESETS",
     "Aggregate",
-    "Annotate",
     "AsOfJoin",
     "AssembleMessage",
     "BagOfWords",
@@ -265,9 +260,7 @@ __all__ = [
     "KeyedTask",
     "LabelQuartile",
     "LexiconSentiment",
-    "LookupGeo",
-    "LookupJoin",
-    "LookupTable",
+    "Lookup",
     "MapFunction",
     "MarkovScore",
     "MatchRoads",

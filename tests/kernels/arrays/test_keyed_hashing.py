@@ -184,7 +184,7 @@ def test_twin_is_no_repetition():
 
 
 def test_twin_has_no_row_of_a_table():
-    join = t.LookupJoin(field="k", table={KEY.decode(): "secret row"}, columns=("row",)).session()
+    join = t.Lookup(table={KEY.decode(): "secret row"}, on="k", columns="row", on_missing="drop").session()
     found = join.push_batch(pa.table({"k": [TWINS[0], KEY, TWINS[1]]}))
     assert found["k"].to_pylist() == [KEY]
 

@@ -14,7 +14,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import WeblogSource
 from riot_ops.streams.dspbench.weblog import addresses
-from riot_ops.tasks.lookup.sample_networks import networks
+from riot_ops.tables.sample_networks import networks
 from tests.streams.generated_lines import lines
 
 LINE = re.compile(

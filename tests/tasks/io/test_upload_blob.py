@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from riot_ops import ConfigError, Secret
 from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.memory import MemoryBlobs
-from riot_ops.tasks import DownloadBlob, InsertTable, LookupTable, ReadTableRange, UploadBlob
+from riot_ops.tasks import DownloadBlob, InsertTable, ReadTableRange, UploadBlob
 from riot_ops.tasks.io import store_task
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("name", pa.string()), ("data", pa.binary())])
@@ -51,7 +51,7 @@ def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     upload = UploadBlob(store="azure-blob://charts", credential=secret, retry="7s")
     assert upload.blobs == (("azure-blob://charts", secret), {"retry": timedelta(seconds=7)})
     where, schema = {name: table[name] for name in ("store", "table", "partition")}, {"v": "double"}
-    for task in (InsertTable(**table), LookupTable(**table, schema=schema), ReadTableRange(**where, schema=schema)):
+    for task in (InsertTable(**table), ReadTableRange(**where, schema=schema)):
         assert task.rows == (("azure-table://", "rows", None), {"retry": timedelta(minutes=1), "parallel": 8})
         configured = task.replace(credential=secret, retry="7s", parallel=3)
         assert configured.rows == (("azure-table://", "rows", secret), {"retry": timedelta(seconds=7), "parallel": 3})

@@ -26,7 +26,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.parameters import Count, Duration, as_timedelta, parameters_to_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
-from riot_ops.core.secret import Secret
+from riot_ops.core.secret import literal_secrets
 from riot_ops.core.source import Offset, Source, Split, register_source
 
 __all__ = ["MESSAGES", "MQTTSource"]
@@ -137,7 +137,7 @@ class MQTTSource(MQTTConnection, Source):
 
     def description(self) -> dict[str, Any] | None:
         """Describe the subscription without client id and spool; None if a secret is a literal value."""
-        if any(isinstance(value, Secret) and value.variable is None for value in vars(self).values()):
+        if literal_secrets(self):
             return None
         parameters = parameters_to_json(self, self.name())
         parameters |= {"url": self.broker, "topics": sorted({*self.topics})}

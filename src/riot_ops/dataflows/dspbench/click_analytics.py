@@ -50,7 +50,7 @@ def click_analytics(
         of the request, the client the user, or the address where the user is ``-``; a line without a resource goes to
         the errors stream.
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default the table of the generated
+        Path of the table of networks, see :class:`riot_ops.tables.Networks`; by default the table of the generated
         streams.
     capacity : int >= 1, optional
         Minimum number of visits to remember, in 32 bits each; about one unique visit in a thousand may then count as

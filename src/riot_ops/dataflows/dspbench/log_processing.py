@@ -8,6 +8,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.tables import Networks
 
 __all__ = ["count_by_place", "log_processing"]
 
@@ -46,7 +47,7 @@ def log_processing(
     Parameters
     ----------
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default the table of the generated
+        Path of the table of networks, see :class:`riot_ops.tables.Networks`; by default the table of the generated
         streams.
     window : int >= 1, default 60
         Number of minutes whose counts are held; a new minute evicts the one that was added first.
@@ -96,7 +97,10 @@ def count_by_place(
     addresses: Stream, geo: str | None, id: str, emit: Literal["each", "update"], keep: tuple[str, ...] = ()
 ) -> Stream:
     """Build the running counts of addresses by country, and by city within it, where both are known."""
-    places = addresses.shuffle().to(t.LookupGeo(table=geo, keep=keep, coded=True), id="locate")
+    locate = t.Lookup(
+        table=Networks(geo), on=("ip",), columns=("country", "city"), on_missing="drop", keep=keep, coded=True
+    )
+    places = addresses.shuffle().to(locate, id="locate")
     totals = places.partition_by("country").to(
         t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total"
     )

@@ -58,10 +58,8 @@ def yahoo_streaming(
     flow = Dataflow("yahoo_streaming")
     events = flow.source("events").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
     views = events.shuffle().to(t.Filter(f"event_type == {event_type!r}"), id="views")
-    if ads is None:
-        join = t.LookupJoin(field="ad_id", table=campaigns(), columns=("campaign_id",))
-    else:
-        join = t.LookupJoin(field="ad_id", table=ads, columns=("campaign_id",))
+    table = campaigns() if ads is None else ads
+    join = t.Lookup(table=table, on=("ad_id",), columns=("campaign_id",), on_missing="drop")
     counted = t.Window(by=("campaign_id",), frame=as_timedelta(window), allowed_lateness=as_timedelta(allowed_lateness))
     viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
     return flow.sink("campaigns_sink", viewed.partition_by("campaign_id").to(counted, id="campaigns"))

@@ -84,7 +84,7 @@ def equipment_monitoring(
     )
     changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}
-    named = changes.to(t.Annotate(table=known, field="field", columns=("pair", "role")), id="pairs")
+    named = changes.to(t.Lookup(table=known, on=("field",), columns=("pair", "role"), default=""), id="pairs")
     delays = named.partition_by("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
     trend = t.Trend(by=("pair",), value="delay", time="ts", size=as_timedelta(window), growth=growth, baseline=baseline)
     monitor = delays.to(trend, id="monitor")

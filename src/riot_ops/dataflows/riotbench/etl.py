@@ -15,6 +15,7 @@ from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS
 from riot_ops.dataflows.riotbench.output_steps import publish_task
+from riot_ops.tables import InlineTable, KeyFile
 
 __all__ = ["ROW_KEY", "etl"]
 
@@ -57,7 +58,7 @@ def etl(
         Known sensors: the file of a trained Bloom filter, or their ids. Without it, there is no Bloom filter.
     annotations : path or mapping, optional
         Values to add to the messages of a sensor: a file of lines ``id:value,value,…``, or the values of each
-        id, see :class:`riot_ops.tasks.Annotate`. Without it, that step is omitted.
+        id, see :class:`riot_ops.tasks.Lookup` and :class:`riot_ops.tables.KeyFile`. Without it, that step is omitted.
     annotated : sequence of str, schema, or path of one, optional
         The fields for these values: names of text fields; or the stream's schema followed by these fields
         with their units and kinds, as a file see :meth:`riot_ops.StreamSchema.from_file`. By default
@@ -134,14 +135,14 @@ def _bloom_filter(known: str | Path | Sequence[str], secret: Secret | None) -> t
     return t.CheckBloomFilter(models={"sensor_id": model}, on_fail="null", secret=secret)
 
 
-def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:
+def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Lookup, StreamSchema]:
     """Build the step that adds annotations as fields and to the line of a message; return it with the new schema."""
     whole = None if annotated is None else _annotated_schema(annotated, stream)
-    task = t.Annotate(
-        table=table if isinstance(table, Mapping) else str(table),
-        columns=None if whole is None else _added_columns(whole, stream),
-        line="payload",
-    )
+    values = InlineTable(table) if isinstance(table, Mapping) else KeyFile(str(table))
+    width = values.width()
+    names = ("annotation",) if width == 1 else tuple(f"annotation_{i + 1}" for i in range(width))
+    columns = names if whole is None else _added_columns(whole, stream)
+    task = t.Lookup(table=values, on=("sensor_id",), columns=columns, default="", line="payload")
     return task, whole or stream.extended(task.names)
 
 

@@ -223,7 +223,14 @@ def _half_of_sensors() -> tuple[str, ...]:
     return tuple(sorted(observations().column("sensor_id").unique().to_pylist())[::2])
 
 
+def _annotation() -> t.Lookup:
+    sensors = observations().column("sensor_id").unique().to_pylist()
+    return t.Lookup(table={one: f"unit {one}" for one in sensors}, on=("sensor_id",), columns="unit", default="")
+
+
 _RECIPES: dict[str, Callable[[], Case]] = {
+    "ANN": lambda: Case(_annotation(), observations()),
+    "ATQ": lambda: next(case for case in _candidates(t.Lookup) if case.name == "store"),
     "XML": lambda: Case(t.ParseXML(), _documents()),
     "SML": lambda: Case(t.ParseSenML(schema="city"), _lines("senml")),
     "C2S": lambda: Case(t.CSVToSenML(schema="city"), _lines("csv")),

@@ -162,7 +162,7 @@ def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stre
     gathered = labelled.to(t.Collect(size=size, groups=KEY, partial=True), id="gather")
     units = dict(zip(stream.columns, stream.units, strict=True)) | dict(stream.true_units)
     table = {name: units[name] for name in stream.numeric}
-    named = gathered.to(t.Annotate(table=table, field="obs_type", columns=("unit",)), id="units")
+    named = gathered.to(t.Lookup(table=table, on=("obs_type",), columns=("unit",), default=""), id="units")
     return named.to(t.PlotLines(groups=KEY, line="analytic", ahead=AHEAD, unit="unit"), id="chart")
 
 

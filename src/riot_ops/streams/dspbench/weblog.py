@@ -21,7 +21,7 @@ from riot_ops.streams.text_lines import (
     uniforms,
     zipf_weights,
 )
-from riot_ops.tasks.lookup.sample_networks import BLOCKS
+from riot_ops.tables.sample_networks import BLOCKS
 
 __all__ = ["WeblogSource", "addresses"]
 

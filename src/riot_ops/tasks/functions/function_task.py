@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, next_ordinal
-from riot_ops.core.schema import arrow_type
+from riot_ops.core.schema import arrow_type, canonical_schema
 from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
 
-__all__ = ["FunctionTask", "MappingTask", "canonical_schema"]
+__all__ = ["FunctionTask", "MappingTask"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,34 +162,3 @@ def _reference(task: str, function: Any) -> str:
 
 def _schema_of(pairs: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, arrow_type(text)) for name, text in pairs])
-
-
-def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple[tuple[str, str], ...] | None:
-    """Normalise a schema of any form to pairs of name and type as text."""
-    if schema is None:
-        return None
-    if isinstance(schema, pa.Schema):
-        pairs = [(f.name, f.type) for f in schema]
-    elif isinstance(schema, Mapping):
-        pairs = list(schema.items())
-    else:
-        try:
-            pairs = [(name, dtype) for name, dtype in schema]
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"{task}: {parameter} must be a pyarrow schema or map names to types, got {schema!r}"
-            ) from None
-    named = []
-    for name, dtype in pairs:
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"{task}: {parameter} has {name!r} as the name of a field")
-        try:
-            known = arrow_type(dtype) if isinstance(dtype, str) else dtype
-            if not isinstance(known, pa.DataType) or arrow_type(str(known)) != known:
-                raise ValueError(f"{dtype!r} is not an Arrow type with a short name")
-        except ValueError as error:
-            raise ConfigError(f"{task}: {parameter} field {name!r}: {error}") from None
-        named.append((name, str(known)))
-    if not named or len({name for name, _ in named}) < len(named):
-        raise ConfigError(f"{task}: {parameter} must name at least one field, none twice, got {schema!r}")
-    return tuple(named)

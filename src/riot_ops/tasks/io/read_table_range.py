@@ -15,9 +15,8 @@ from riot_ops.connectors.template import encode_key
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, excerpt
 from riot_ops.core.parameters import Count
-from riot_ops.core.schema import arrow_type
+from riot_ops.core.schema import arrow_type, canonical_schema
 from riot_ops.task import Case, register, replace_column, with_field
-from riot_ops.tasks.functions.function_task import canonical_schema
 from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
 
 __all__ = ["ReadTableRange"]

@@ -19,7 +19,7 @@ import pyarrow as pa
 from riot_ops.connectors.stores.blob import BlobStore
 from riot_ops.connectors.stores.factory import check_blob_url, check_table_url, shared_blobs, shared_table
 from riot_ops.connectors.stores.table import TableStore, check_table, storable_value
-from riot_ops.connectors.template import Template, template
+from riot_ops.connectors.template import Template, render_keys, template
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
@@ -82,14 +82,7 @@ class StoreTask(StatelessTask):
 
     def rendered(self, batch: pa.RecordBatch, names: Sequence[str], failures: Failures) -> list[tuple[str, ...]]:
         """Render templates for each record; record a failure where a text is null."""
-        columns = [self.template(name).render(batch) for name in names]
-        rows: list[tuple[str, ...]] = []
-        for i, texts in enumerate(zip(*columns, strict=True)):
-            if None in texts:
-                missing = getattr(self, names[texts.index(None)])
-                failures[i] = RecordError(f"a field of {missing!r} is null", reason="missing_key")
-            rows.append(texts)
-        return rows
+        return render_keys(batch, [(getattr(self, name), self.template(name)) for name in names], failures)
 
 
 @dataclass(frozen=True, kw_only=True)

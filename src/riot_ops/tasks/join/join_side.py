@@ -12,10 +12,9 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal, ordinals
-from riot_ops.core.schema import arrow_type
+from riot_ops.core.schema import arrow_type, canonical_schema
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register
-from riot_ops.tasks.functions.function_task import canonical_schema
 from riot_ops.tasks.join.held_rows import SIDES
 
 __all__ = ["JoinSide"]

@@ -12,10 +12,9 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, is_ordinal
-from riot_ops.core.schema import arrow_type
+from riot_ops.core.schema import arrow_type, canonical_schema
 from riot_ops.kernels.arrays.dictionaries import dictionary_values
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.functions.function_task import canonical_schema
 
 __all__ = ["Project"]
 

@@ -218,7 +218,8 @@ def _cleaned(flow: Dataflow, stream: str) -> Stream:
 
 def _annotated(flow: Dataflow, stream: str) -> Stream:
     table = {sensor: (f"unit {i}",) for i, sensor in enumerate(_sensors(stream))}
-    return _cleaned(flow, stream).to(t.Annotate(table=table, line=None), id="annotate")
+    annotate = t.Lookup(table=table, on=("sensor_id",), columns=("annotation",), default="")
+    return _cleaned(flow, stream).to(annotate, id="annotate")
 
 
 def _insert(stream: str, store: str) -> t.Task:

@@ -27,7 +27,7 @@ class Atlas:
 
     def __init__(self, path: str | None) -> None:
         if path is None:
-            from riot_ops.tasks.lookup.sample_networks import networks
+            from riot_ops.tables.sample_networks import networks
 
             rows: Iterable[Iterable[str]] = networks()
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_ops.tasks.lookup.sample_networks import networks
+from riot_ops.tables.sample_networks import networks
 
 __all__ = ["with_location"]
 

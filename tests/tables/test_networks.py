@@ -12,6 +12,13 @@ import pytest
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.tables import Networks
+
+ISO = {"iso": "country_code", "country": "country", "city": "city"}
+
+
+def places(path=None, on_missing="drop", columns=("country", "city"), **options):
+    return t.Lookup(table=Networks(path), on="ip", columns=columns, on_missing=on_missing, **options)
 
 
 def addresses(*texts):
@@ -21,7 +28,7 @@ def addresses(*texts):
 def test_table_file_is_read_and_reloaded(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('# net,code,country,city\n\n10.0.0.0/8,KR,"Korea, South",\n2001:db8::/32,FI,Finland,Oulu\r\n')
-    session = t.LookupGeo(table=str(path), country="land", city="town", country_code="iso").session()
+    session = places(str(path), columns={"iso": "country_code", "land": "country", "town": "city"}).session()
     out = session.push_many(addresses("10.1.1.1", "2001:db8::7", "11.0.0.1", None))
     assert [tuple(row.values()) for row in out] == [
         ("10.1.1.1", "KR", "Korea, South", ""),
@@ -35,10 +42,10 @@ def test_table_file_is_read_and_reloaded(tmp_path):
 
 @pytest.mark.parametrize(("missing", "rows", "errors"), [("drop", 1, 0), ("null", 3, 0), ("reject", 1, 2)], ids=str)
 def test_missing_option_decides_about_unknown_addresses(missing, rows, errors):
-    session = t.LookupGeo(missing=missing).session()
+    session = places(on_missing=missing).session()
     out = session.push_many(addresses("198.18.0.1", "10.0.0.1", "nobody"))
     assert len(out) == rows
-    assert [e["reason"] for e in session.errors] == ["unknown_address"] * errors
+    assert [e["reason"] for e in session.errors] == ["unknown_key"] * errors
     if missing == "null":
         assert out[1] == {"ip": "10.0.0.1", "country": None, "city": None}
 
@@ -48,13 +55,13 @@ def test_wrong_tables_and_parameters_are_refused(tmp_path):
         path = tmp_path / f"{len(text)}.csv"
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):
-            t.LookupGeo(table=str(path))
-    with pytest.raises(ConfigError, match="different fields"):
-        t.LookupGeo(country="place", city="place")
-    with pytest.raises(ConfigError, match="missing"):
-        t.LookupGeo(missing="keep")
+            Networks(str(path))
     with pytest.raises(ConfigError, match="cannot be read"):
-        t.LookupGeo(table=str(tmp_path / "gone.csv"))
+        Networks(str(tmp_path / "gone.csv"))
+    with pytest.raises(ConfigError, match="no column 'town'"):
+        places(columns="town")
+    with pytest.raises(ConfigError, match="one field with the address"):
+        t.Lookup(table=Networks(), on=("ip", "port"))
 
 
 # -- MaxMind's format ----------------------------------------------------------------------------------
@@ -115,7 +122,7 @@ def test_maxmind_database_is_read(tmp_path):
     database(
         path, [("8.8.0.0/16", brazil), ("9.0.0.0/8", united), ("10.0.0.0/8", united), ("11.0.0.0/8", {"city": {}})]
     )
-    session = t.LookupGeo(table=str(path), country_code="iso", missing="null").session()
+    session = places(str(path), "null", ISO).session()
     out = session.push_many(
         addresses("8.8.4.4", "9.1.1.1", "8.8.4.4", "10.0.0.1", "11.0.0.1", "12.0.0.1", "x", None, "::1")
     )
@@ -127,33 +134,29 @@ def test_maxmind_database_is_read(tmp_path):
     ]
     path.write_bytes(b"no database")
     with pytest.raises(ConfigError, match="cannot be read"):
-        t.LookupGeo(table=str(path))
+        Networks(str(path))
 
 
 @pytest.mark.long
 def test_missing_library_for_databases_names_the_extra(tmp_path):
     path = tmp_path / "city.mmdb"
     path.write_bytes(b"")
-    code = (
-        "import sys; sys.modules['maxminddb'] = None\n"
-        "from riot_ops import tasks as t\n"
-        f"t.LookupGeo(table={str(path)!r})"
-    )
+    code = f"import sys; sys.modules['maxminddb'] = None\nfrom riot_ops import tables\ntables.Networks({str(path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'riot-ops[geo]'" in done.stderr
 
 
 def test_keep_selects_the_fields_of_the_record():
     records = pa.record_batch({"seq": [4], "ip": ["198.18.0.1"], "n": [7], "m": [8]})
-    places = {"country": "United States", "city": ""}
+    found = {"country": "United States", "city": ""}
     every = {"ip": "198.18.0.1", "n": 7, "m": 8}
     for keep, wanted in ((None, every), ((), {}), (("m", "ip"), {"m": 8, "ip": "198.18.0.1"})):
-        task = t.LookupGeo(keep=keep)
+        task = places(keep=keep)
         (row,) = (made := task.session().push_batch(records)).to_pylist()
-        assert row == {"seq": 4, **wanted, **places} and [*row] == ["seq", *wanted, *places]
+        assert row == {"seq": 4, **wanted, **found} and [*row] == ["seq", *wanted, *found]
         assert made.schema == task.output_schema(records.schema)
     with pytest.raises(ConfigError, match="gone"):
-        t.LookupGeo(keep=("gone",)).output_schema(records.schema)
+        places(keep=("gone",)).output_schema(records.schema)
 
 
 @pytest.mark.parametrize("missing", ["drop", "null", "reject"])
@@ -161,7 +164,7 @@ def test_coded_names_equal_plain_names(missing):
     texts = ["198.18.0.1", "10.0.0.1", None, "198.18.7.1", "198.18.0.2", "203.0.113.9"]
     for some in (texts, texts[1:3], texts[:1], []):
         records = pa.record_batch({"ip": pa.array(some, pa.string())})
-        plain, numbered = (t.LookupGeo(missing=missing, country_code="iso", coded=c).session() for c in (False, True))
+        plain, numbered = (places(None, missing, ISO, coded=c).session() for c in (False, True))
         wanted, made = plain.push_batch(records), numbered.push_batch(records)
         assert made.to_pylist() == wanted.to_pylist() and len(plain.errors) == len(numbered.errors)
         for name in ("iso", "country", "city"):
@@ -173,6 +176,6 @@ def test_database_without_the_addresses_gives_nulls(tmp_path):
     pytest.importorskip("maxminddb")
     path = tmp_path / "city.mmdb"
     database(path, [("10.0.0.0/8", {"city": {}})])
-    session = t.LookupGeo(table=str(path), missing="null", coded=True).session()
+    session = places(str(path), "null", coded=True).session()
     assert session.push({"ip": "1.2.3.4"}) == [{"ip": "1.2.3.4", "country": None, "city": None}]
     assert session.push({"ip": None}) == [{"ip": None, "country": None, "city": None}]

@@ -1,0 +1,13 @@
+"""Tables: where :class:`~riot_ops.tasks.Lookup` finds the values of a key.
+
+>>> from riot_ops import tables
+>>> tables.CSVTable("stations.csv", key="id")
+CSVTable(path='stations.csv', key=('id',))
+"""
+
+from riot_ops.tables.networks import Networks
+from riot_ops.tables.store_table import StoreTable
+from riot_ops.tables.table import Table, table_from
+from riot_ops.tables.text_tables import CSVTable, InlineTable, KeyFile
+
+__all__ = ["CSVTable", "InlineTable", "KeyFile", "Networks", "StoreTable", "Table", "table_from"]
