@@ -290,7 +290,7 @@ class NotANumber(Total):
 class Merging(Total):
     """Adds totals."""
 
-    def merge(self, state, other):
+    def merge_states(self, state, other):
         return {"total": state["total"] + other["total"]}
 
 
@@ -298,7 +298,7 @@ class Merging(Total):
 class Halving(Total):
     """Merges in a way that depends on the order."""
 
-    def merge(self, state, other):
+    def merge_states(self, state, other):
         return {"total": state["total"] + 0.5 * other["total"]}
 
 
@@ -306,7 +306,7 @@ class Halving(Total):
 class Sharing(Total):
     """Merges into its argument."""
 
-    def merge(self, state, other):
+    def merge_states(self, state, other):
         other["total"] += state["total"]
         return other
 

@@ -375,7 +375,7 @@ class KeyedOperator(Operator):
         """
         raise NotImplementedError(f"{type(self).__name__} has a clock, and so needs advance()")
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         """Merge the state arrays of two consecutive parts of a stream; None if the task cannot.
 
         Element i of both belongs to one key. The result equals the state after one pass over both parts.

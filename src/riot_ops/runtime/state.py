@@ -383,13 +383,13 @@ class KeyedState:
         """
         check_identity(state_identity(other.task, "full"), state_identity(self.task, "full"), " to merge")
         empty = {name: field.empty(0) for name, field in self.fields.items()}
-        if self.task.ttl or self.task.merge(empty, empty) is None:
+        if self.task.ttl or self.task.merge_states(empty, empty) is None:
             raise StateError(f"two states of {self.task.name()} cannot be merged into one")
         before = self.index.size
         slots = self.index.resolve(*other.index.hashes)
         if self.index.size > before:
             self._add_keys(other.keys(), slots, before)
-        merged = self.task.merge({n: a[slots] for n, a in self.arrays.items()}, other._trimmed())
+        merged = self.task.merge_states({n: a[slots] for n, a in self.arrays.items()}, other._trimmed())
         assert merged is not None
         for name, array in merged.items():
             self.arrays[name][slots] = array

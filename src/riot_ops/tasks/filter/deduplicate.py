@@ -230,7 +230,7 @@ class Deduplicate(SketchTask, KeyedTask):
         first_of_key(slots, np.zeros(keys, np.bool_), is_first)
         return batch.filter(pa.array(is_first))
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         return {"seen": state["seen"] | other["seen"]} if self.capacity is None else None
 
     @classmethod

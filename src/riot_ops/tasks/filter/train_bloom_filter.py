@@ -115,7 +115,7 @@ class TrainBloomFilter(SketchTask, KeyedTask):
         insert_hashes(h1, h2, valid, slots, m, k, state["bits"], state["count"])
         return pa.RecordBatch.from_pylist([], schema=self.output_schema(batch.schema))
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         return {"bits": state["bits"] | other["bits"], "count": state["count"] + other["count"]}
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:

@@ -221,7 +221,7 @@ class DistinctCount(SketchTask, KeyedTask):
             )
         return replace_column(batch, self.output, out)
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         registers = np.maximum(state["registers"], other["registers"])
         n, m = registers.shape
         if self.method == "loglog":

@@ -338,7 +338,7 @@ class SecondOrderMoment(ValueTask):
                 batch, out = batch.filter(pa.array(~full)), out[~full]
         return replace_column(batch, self.target, out)
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         if self.method != "tug_of_war":  # a reservoir depends on order, and two tables together may exceed max_distinct
             return None
         counters = state["counters"] + other["counters"]

@@ -294,7 +294,7 @@ class RunningSummary(KeyedTask):
             batch = replace_column(batch, name, pa.array(part[representative]))
         return batch
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         digits = state["digits"] + other["digits"]
         for k in range(DIGITS - 1):
             digits[:, k + 1] += digits[:, k] >> 32

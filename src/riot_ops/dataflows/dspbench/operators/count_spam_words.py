@@ -168,7 +168,7 @@ class CountSpamWords(KeyedTask):
         found = {name: pa.array(state[name.removeprefix("count_")]) for name in OUTPUTS}
         return pa.RecordBatch.from_pydict({self.by[0]: keys.column(self.by[0]), **found})
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         if self.table is not None:
             return None
         return {name: state[name] + other[name] for name in ("bad", "good")}

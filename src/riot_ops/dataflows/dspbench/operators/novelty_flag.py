@@ -183,7 +183,7 @@ class NoveltyFlag(SketchTask, KeyedTask):
             _flag_novel(h1, h2, slots, m, k, most, state["bits"], state["ones"], state["learner"], new)
         return replace_column(batch, self.output, pa.array(new))
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         return {"seen": state["seen"] | other["seen"]} if self.capacity is None else None
 
     @classmethod

@@ -210,7 +210,7 @@ class WindowTask(KeyedTask, ReadableState):
             return None
         return cast(RunningWindows, self.assigner).condensed(self, batch, slots, keys)
 
-    def merge(self, state: State, other: State) -> State | None:
+    def merge_states(self, state: State, other: State) -> State | None:
         return self.assigner.merged(state, other) if isinstance(self.assigner, RunningWindows) else None
 
     def advance(
