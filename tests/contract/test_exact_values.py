@@ -222,7 +222,6 @@ OTHERS = {
     *(
         "KFN",
         "LKP",
-        "LZP",
         "MAP",
         "MQP",
         "NUT",
@@ -230,7 +229,7 @@ OTHERS = {
         "PJS",
         "PRS",
         "PTB",
-        "RZP",
+        "ZIP",
         "SBF",
         "SLT",
         "SML",

@@ -17,7 +17,7 @@ from riot_ops.testing import exact, uncompiled
 from riot_ops.testing.task_run import TaskRun
 
 #: Tasks that read a field with the same name as one they write, so that renaming one renames both.
-SKIPPED = {"LZP", "RZP"}
+SKIPPED = {"ZIP"}
 #: Suffixes of fields named after another field, such as class_index.
 DERIVED_SUFFIXES = ("_index", "_probability", "_probabilities")
 

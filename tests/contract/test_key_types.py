@@ -64,7 +64,7 @@ def typed(values, dtype):
 
 
 #: Tasks whose results come from a public hash or the text of a key: sketches, names of archives and of models.
-HASHED = ("BLT", "DAC", "DTT", "LZP", "MLT", "NNT", "RZP")
+HASHED = ("BLT", "DAC", "DTT", "MLT", "NNT", "ZIP")
 COUNTS = [1, 1, 2, 1, 2, 3, 3, 2, 4]
 PICKS = [0, 1, 0, 2, 1, 0, 1, 2, 0]
 

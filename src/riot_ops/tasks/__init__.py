@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.io.publish_mqtt import PublishMQTT
     from riot_ops.tasks.io.read_table_range import ReadTableRange
     from riot_ops.tasks.io.upload_blob import UploadBlob
-    from riot_ops.tasks.io.zip_to_folder import ZipToFolder
-    from riot_ops.tasks.io.zip_to_store import ZipToStore
+    from riot_ops.tasks.io.zip import Zip
     from riot_ops.tasks.join.as_of_join import AsOfJoin
     from riot_ops.tasks.join.assemble_message import AssembleMessage
     from riot_ops.tasks.join.interval_join import IntervalJoin
@@ -200,15 +199,16 @@ _TASKS = {
     "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
     "WeightedSum": ("WSM", "riot_ops.dataflows.dspbench.operators.weighted_sum"),
     "Window": ("WIN", "riot_ops.tasks.window.window"),
-    "ZipToFolder": ("LZP", "riot_ops.tasks.io.zip_to_folder"),
-    "ZipToStore": ("RZP", "riot_ops.tasks.io.zip_to_store"),
+    "Zip": ("ZIP", "riot_ops.tasks.io.zip"),
 }
 
 #: By code, tasks of the benchmarks that are settings of a task: the task, and what the setting does.
 PRESETS = {
     "ANN": ("Lookup", "Add the values that a table has for a sensor."),
     "ATQ": ("Lookup", "Add the values of a row of a table in a store."),
+    "LZP": ("Zip", "Pack files into zip archives in a folder."),
     "MBL": ("CheckBloomFilter", "Check several fields, each by its own Bloom filter."),
+    "RZP": ("Zip", "Pack files into zip archives for a following upload."),
 }
 
 __all__ = [
@@ -315,8 +315,7 @@ __all__ = [
     "WeightedAverage",
     "WeightedSum",
     "Window",
-    "ZipToFolder",
-    "ZipToStore",
+    "Zip",
     "find_task",
     "register",
 ]

@@ -323,6 +323,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "timeout": ("duration", "How long to wait, for a broker or for the other parts of a message."),
     "times": ("str", "Field with times, or how lines write them."),
     "tolerance": ("float", "Error of positions, in metres."),
+    "to": ("str", "Folder to write to."),
     "top": ("int", "Number of largest scores."),
     "topic": ("str", "Template of the topic."),
     "topics": ("tuple of str", "Topic filters, with ``+`` and ``#``."),
@@ -377,7 +378,6 @@ EXCEPTIONS: dict[str, tuple[str, str]] = {
     "ahead": ("A number of slices, or a field.", "PlotLines"),
     "by": ("One field of RangeFilter, which groups its bounds.", "RangeFilter"),
     "columns": ("Names, or the column of each name.", "Lookup"),
-    "directory": ("Tasks are described in JSON, which has no paths.", "ZipToFolder"),
     "emit": (
         "Each task has its own choices; Window's are the ones to keep.",
         "BatchOutliers, CountSpamWords, RunningMedian, Window, ads_analytics",

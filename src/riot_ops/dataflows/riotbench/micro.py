@@ -238,6 +238,8 @@ _RECIPES: dict[str, Callable[[], Case]] = {
     "MBL": lambda: Case(
         t.CheckBloomFilter(models={"sensor_id": _half_of_sensors(), "obs_type": CITY.observed}), observations()
     ),
+    "LZP": lambda: next(case for case in _candidates(t.Zip) if case.name == "folder"),
+    "RZP": lambda: next(_candidates(t.Zip)),
     "RGF": lambda: Case(t.RangeFilter(bounds="city"), observations()),
     "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),
     "BLT": lambda: Case(t.TrainBloomFilter(field="sensor_id"), observations()),

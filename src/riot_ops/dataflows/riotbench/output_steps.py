@@ -53,5 +53,5 @@ def store_charts(charts: Stream, store: str | None, size: int) -> Stream:
     """Pack charts into archives of ``size`` charts and upload them, if a store is given."""
     if store is None:
         return charts
-    packed = charts.to_single().to(t.ZipToStore(size=size, prefix="charts"), id="zip")
+    packed = charts.to_single().to(t.Zip(size=size, prefix="charts"), id="zip")
     return packed.to(t.UploadBlob(store=store), id="upload")

@@ -1,8 +1,13 @@
-"""Packing of charts and other files into zip archives, for upload."""
+"""Packing of charts and other files into zip archives."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
+import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count
+from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.arrays.bounded_blocks import assign_blocks
@@ -24,7 +30,7 @@ from riot_ops.task import Case, PooledTask, Requirement, State, StateField, regi
 from riot_ops.tasks.io.zip_archive import FIRST_SECOND, ZipEntry, zip_bytes
 from riot_ops.tasks.plot.plot_lines import file_name
 
-__all__ = ["ZipToStore"]
+__all__ = ["Zip"]
 
 #: Limits for the parameters ``size`` and ``max_bytes``.
 MAX_ENTRIES, MAX_ARCHIVE_BYTES = 65_535, 1 << 30
@@ -32,14 +38,17 @@ MAX_ENTRIES, MAX_ARCHIVE_BYTES = 65_535, 1 << 30
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ZipToStore(PooledTask):
-    """Pack files into zip archives and emit the archives, for a following upload.
+class Zip(PooledTask):
+    """Pack files into zip archives, and emit the archives, or write them to a folder and emit their paths.
 
     An archive is complete with ``size`` entries, or if one more would exceed ``max_bytes``. The remaining
     entries are emitted at the end of the stream.
 
     Parameters
     ----------
+    to : str or None, default None
+        Folder for the archives, created if missing. On a cluster all workers must share it. None: the records have
+        the archives, for a following upload.
     size : int, 1 to 65535, default 100
         Most entries per archive.
     max_bytes : int, 1 to 2**30, default 67108864
@@ -60,12 +69,13 @@ class ZipToStore(PooledTask):
     Shapes and rates
     ----------------
     N:1, one record per archive: the key, ``seq``, ``ordinal`` and ``event_time`` of its last entry if
-    the input has them, ``name``, ``data`` (binary, the archive) and ``entries`` (int64). O(bytes)
-    time; the state is the entries of incomplete archives.
+    the input has them, ``name``, ``data`` (binary, the archive), or with ``to`` its ``path`` (text) and its
+    size in ``bytes`` (int64), and ``entries`` (int64). O(bytes) time; the state is the entries of incomplete archives.
 
     The same entries make the same bytes, and the name of an archive ends with a hash of its content
     (prefix, key, milliseconds of the event time, hash, joined by ~), so an archive made again after a
-    crash replaces the same one. Names of entries are made safe to unpack (no absolute paths, ``..``
+    crash replaces the same one. Files are written atomically; until the batch is committed, a file may exist without
+    its record. Names of entries are made safe to unpack (no absolute paths, ``..``
     or duplicates); their time is the event time.
 
     Missing values
@@ -74,28 +84,35 @@ class ZipToStore(PooledTask):
 
     Errors
     ------
-    ``missing`` (null content); ``too_big`` (an entry above ``max_bytes``).
+    ``missing`` (null content); ``too_big`` (an entry above ``max_bytes``). A folder that cannot be written to stops the
+    dataflow with a :class:`ConnectorError`.
 
     References
     ----------
-    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task RZP.
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, tasks RZP and, to a folder, LZP.
 
     Examples
     --------
     >>> import io, zipfile
-    >>> pack = ZipToStore(size=2).session()
+    >>> pack = Zip(size=2).session()
     >>> pack.push({"name": "a.svg", "data": b"<svg/>"})
     []
     >>> row = pack.push({"name": "b.svg", "data": b"<svg/>"})[0]
     >>> zipfile.ZipFile(io.BytesIO(row["data"])).namelist(), row["entries"]
     (['a.svg', 'b.svg'], 2)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     row = Zip(to=folder, size=1).session().push({"name": "a.svg", "data": b"<svg/>"})[0]
+    ...     zipfile.ZipFile(row["path"]).namelist()
+    ['a.svg']
     """
 
-    code: ClassVar[str] = "RZP"
+    code: ClassVar[str] = "ZIP"
     category: ClassVar[str] = "IO"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
 
+    to: str | None = None
     size: Count = 100
     max_bytes: Count = 64 << 20
     field: str = "data"
@@ -110,6 +127,10 @@ class ZipToStore(PooledTask):
             raise ConfigError(f"size must be at most {MAX_ENTRIES}, got {self.size}")
         if self.max_bytes > MAX_ARCHIVE_BYTES:
             raise ConfigError(f"max_bytes must be at most {MAX_ARCHIVE_BYTES}, got {self.max_bytes}")
+        if self.to is not None:
+            folder = local_path(self.to, "to")
+            if not self.to or (folder.exists() and not folder.is_dir()):
+                raise ConfigError(f"to must name a folder, got {self.to!r}")
         conflicts = sorted({f.name for f in self._added_fields()} & set(self.by))
         if conflicts:
             raise ConfigError(f"{self.name()} adds the field {conflicts[0]!r}; the key must not have that name")
@@ -127,7 +148,9 @@ class ZipToStore(PooledTask):
         return pa.schema([*own, *(schema.field(n) for n in self.by), *self._added_fields()])
 
     def _added_fields(self) -> list[pa.Field]:
-        return [pa.field("name", pa.string()), pa.field("data", pa.binary()), pa.field("entries", pa.int64())]
+        files = [pa.field("path", pa.string()), pa.field("bytes", pa.int64())]
+        own = [pa.field("data", pa.binary())] if self.to is None else files
+        return [pa.field("name", pa.string()), *own, pa.field("entries", pa.int64())]
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None)}
@@ -211,28 +234,49 @@ class ZipToStore(PooledTask):
 
     def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
         """Return the values of the added fields for a complete archive."""
-        return name, content, entries
+        if self.to is None:
+            return name, content, entries
+        path = local_path(self.to, "to").absolute() / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".zip-", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.chmod(temporary, 0o644)
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as error:
+            raise ConnectorError(f"cannot write the archive {path}: {error}") from error
+        return name, str(path), len(content), entries
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        yield from zip_cases(cls)
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(8), pa.int64()),
+                "event_time": pa.array([0, 10**15, None, 5 * 10**15, 1, 2, 3, 4], TIMESTAMP),
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
+                "name": ["a.svg", "../x/ü.svg", "a.svg", None, "", "C:\\b\x00.svg", "b", "A.SVG"],
+                "data": [b"<svg/>", b"", b"\xff\x00", None, b"x" * 50, b"abc", b"abcd", b"<svg/>"],
+            }
+        )
+        yield Case(cls(size=2, by=("key",)), batch)
+        yield Case(cls(max_bytes=49, compress=False), batch, "bytes")
+        yield Case(cls(field="name", entry=None, size=3, by=("key",)), batch.select(["key", "name"]), "text")
+        yield Case(cls(size=2, by=("key",), to=_case_folder()), batch, "folder")
 
 
-def zip_cases(cls: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
-    """Return the parameters and inputs for the contract suite."""
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "seq": pa.array(range(8), pa.int64()),
-            "event_time": pa.array([0, 10**15, None, 5 * 10**15, 1, 2, 3, 4], TIMESTAMP),
-            "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
-            "name": ["a.svg", "../x/ü.svg", "a.svg", None, "", "C:\\b\x00.svg", "b", "A.SVG"],
-            "data": [b"<svg/>", b"", b"\xff\x00", None, b"x" * 50, b"abc", b"abcd", b"<svg/>"],
-        }
-    )
-    yield Case(cls(size=2, by=("key",), **parameters), batch)
-    yield Case(cls(max_bytes=49, compress=False, **parameters), batch, "bytes")
-    texts = batch.select(["key", "name"])
-    yield Case(cls(field="name", entry=None, size=3, by=("key",), **parameters), texts, "text")
+@functools.cache
+def _case_folder() -> str:
+    """Create a folder for the contract suite; it is removed at the end of the process."""
+    folder = tempfile.mkdtemp(prefix="riot_ops-zip-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _columns(rows: list[Sequence[Any]], n: int) -> list[list[Any]]:
