@@ -38,6 +38,11 @@ MINUTE = timedelta(minutes=1)
         (lambda: w.Count(0), "Count: size = 0"),
         (lambda: w.Count(True), "Count: size = True"),
         (lambda: w.Count(2, partial="yes"), "Count: partial = 'yes'"),
+        (lambda: w.Sliding(0), "Sliding: size = 0"),
+        (lambda: w.Sliding(2**20 + 1), "Sliding: size = 1048577"),
+        (lambda: w.Sliding("0s"), "Sliding: size must be longer than 0"),
+        (lambda: w.Sliding("an hour"), "Sliding: size"),
+        (lambda: w.Sliding(3, full=1), "Sliding: full = 1"),
     ],
 )
 def test_wrong_frame_is_refused_by_parameter_and_value(make, text):
@@ -57,6 +62,8 @@ def test_wrong_frame_is_refused_by_parameter_and_value(make, text):
         w.Session("30s"),
         w.Count(10),
         w.Count(10, partial=True),
+        w.Sliding(10),
+        w.Sliding("1h", full=True),
         w.Unbounded(),
     ],
     ids=str,

@@ -17,6 +17,7 @@ import msgspec
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import (
     Duration,
+    Length,
     as_timedelta,
     check_parameters,
     parameters_from_json,
@@ -24,7 +25,7 @@ from riot_ops.core.parameters import (
     snake_case,
 )
 
-__all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "Unbounded", "frame_from"]
+__all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Sliding", "Tumbling", "Unbounded", "frame_from"]
 
 ZERO = timedelta(0)
 #: A number of records, at least one.
@@ -178,11 +179,32 @@ class Count(Frame):
 
 
 @dataclass(frozen=True)
+class Sliding(Frame):
+    """At each record a window that ends with it: the last records of the key, or those less than a duration before.
+
+    Parameters
+    ----------
+    size : int >= 1 or timedelta > 0
+        Number of records, at most 1,048,576; or length in event time (also as a text such as "1h"): a record of time
+        t is in the windows that end before ``t + size``.
+    full : bool, default False
+        Whether only full windows have results: of that many records, or a duration after the key's first record.
+    """
+
+    size: Length | Duration
+    full: bool = False
+
+    def validate(self) -> None:
+        if not isinstance(self.size, int):
+            self._check_positive("size")
+
+
+@dataclass(frozen=True)
 class Unbounded(Frame):
     """All records of a key so far; the frame None stands for it."""
 
 
-_FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count, Unbounded)
+_FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count, Sliding, Unbounded)
 _KINDS = {snake_case(kind.__name__): kind for kind in _FRAMES}
 
 

@@ -16,7 +16,7 @@ from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
 from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
 from riot_ops.tasks.window.windowing.window_task import ZERO, WindowTask
-from riot_ops.windows import Calendar, Count, Hopping, Session, Unbounded, frame_from
+from riot_ops.windows import Calendar, Count, Hopping, Session, Sliding, Unbounded, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
@@ -34,8 +34,9 @@ class Window(WindowTask, SketchTask):
     frame : duration, int, frame of :mod:`riot_ops.windows` or None, default None
         Which records of a key belong together: :class:`~riot_ops.windows.Tumbling` windows (also as a duration such as
         "1min"), :class:`~riot_ops.windows.Hopping` ones, units of a local :class:`~riot_ops.windows.Calendar`, a
-        :class:`~riot_ops.windows.Session`, a :class:`~riot_ops.windows.Count` of records (also as an int), or all
-        records, :class:`~riot_ops.windows.Unbounded` (also as None).
+        :class:`~riot_ops.windows.Session`, a :class:`~riot_ops.windows.Count` of records (also as an int), the last
+        ones at each record, :class:`~riot_ops.windows.Sliding`, or all records,
+        :class:`~riot_ops.windows.Unbounded` (also as None).
     allowed_lateness : timedelta >= 0, default 0
         How far a record may lag behind stream time: a window is closed when stream time less this duration reaches its
         end.
@@ -48,7 +49,7 @@ class Window(WindowTask, SketchTask):
     emit : "final", "each", "update" or None, default None
         "final": emit a result when a window is closed; "each": at each record, the current result of every window that
         contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch. None:
-        "each" for unbounded windows, which are never closed, "final" for others.
+        "each" for sliding and unbounded windows, which are never closed, "final" for others.
     secret : Secret or None, default None
         With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
         do not count. State continues only with the same secret. None: the hash is fixed, the same in every system.
@@ -107,10 +108,14 @@ class Window(WindowTask, SketchTask):
     bin in use), times
     ``size / every + ceil(allowed_lateness / every)`` panes, or ``ceil(allowed_lateness / gap) + 3`` sessions.
 
-    A result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the microsecond
-    before the window's end (for a session: before the multiple at which it was closed), its ``seq`` the message that
-    advanced stream time, see :mod:`riot_ops.core.order`. A count window has ``seq`` and event time of the record that
-    filled it, and starts and ends at its first and last event time.
+    Sliding and unbounded windows give each record with its own fields and the aggregates, and have one state per key,
+    which stays until its ``ttl``. A sliding window keeps the cells of each of its records; a record is merged a few
+    times, whatever the size, and those of the window are read once per key and (micro-)batch.
+
+    Elsewhere a result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the
+    microsecond before the window's end (for a session: before the multiple at which it was closed), its ``seq`` the
+    message that advanced stream time, see :mod:`riot_ops.core.order`. A count window has ``seq`` and event time of the
+    record that filled it, and starts and ends at its first and last event time.
 
     The results are the same to the last bit however the stream is cut: the records of a key are added one by one in
     their order, and panes are merged from the earliest on.
@@ -122,11 +127,12 @@ class Window(WindowTask, SketchTask):
 
     Errors
     ------
-    In time windows, a record without event time goes to the errors stream as ``no_event_time``, a record whose windows
-    are all closed as ``late``, a record beyond ``max_ahead`` as ``from_the_future``, and one of whose windows begins
-    or ends beyond the years 1 to 9999 (or what nanoseconds hold) as ``out_of_range``; in all windows an infinite number
-    as ``not_finite``. Where ``std`` or ``var`` is emitted at each record of unbounded windows, a value whose squared
-    distance from the mean overflows is an error, ``overflow``; elsewhere they are infinite then.
+    In windows of time, a record without event time goes to the errors stream as ``no_event_time``, a record whose
+    windows are all closed as ``late``, a record beyond ``max_ahead`` as ``from_the_future``, and one of whose windows
+    begins or ends beyond the years 1 to 9999 (or what nanoseconds hold) as ``out_of_range``; in all windows an infinite
+    number as ``not_finite``. Sliding windows of time take the records of a key in order: one before an earlier one is
+    ``late``. Where ``std`` or ``var`` is emitted at each record of unbounded windows, a value whose squared distance
+    from the mean overflows is an error, ``overflow``; elsewhere they are infinite then.
 
     References
     ----------
@@ -163,9 +169,9 @@ class Window(WindowTask, SketchTask):
 
     def validate(self) -> None:
         object.__setattr__(self, "frame", frame_from(self.frame))
-        running = isinstance(self.frame, Unbounded)
-        object.__setattr__(self, "emit", self.emit or ("each" if running else "final"))
-        if self.emit not in (("each", "update") if running else ("final", "each")):
+        running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
+        object.__setattr__(self, "emit", self.emit or ("each" if running or sliding else "final"))
+        if self.emit not in (("each", "update") if running else ("each",) if sliding else ("final", "each")):
             raise ConfigError(f"emit = {self.emit!r} is not for frame = {self.frame!r}")
         if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
@@ -178,7 +184,7 @@ class Window(WindowTask, SketchTask):
                 kind = "windows of time, which leave no state when they are closed" if timed else "windows by arrival"
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not for {kind}")
         unplaced = [name for name, one in self.bound_aggregates().items() if one.timed]
-        if unplaced and not timed:
+        if unplaced and not self.timed:
             raise ConfigError(f"aggregates: {unplaced[0]!r} measures event times, not for windows by arrival")
         if running and self.emit == "each":
             self._check_running()
@@ -190,7 +196,7 @@ class Window(WindowTask, SketchTask):
                 )
         if self.secret is not None and not any(stat.hashes for stat in self.assigner.stats):
             raise ConfigError("Window: secret needs an aggregate that hashes values, 'distinct' or 'unique'")
-        if self.assigner.room > MAX_OPEN_WINDOWS:
+        if timed and self.assigner.room > MAX_OPEN_WINDOWS:
             raise ConfigError(
                 f"frame = {self.frame!r} and allowed_lateness = {self.allowed_lateness!r} keep {self.assigner.room:,} "
                 f"windows of a key open; the maximum is {MAX_OPEN_WINDOWS:,}"
@@ -269,6 +275,8 @@ class Window(WindowTask, SketchTask):
         sums = {"n": "count", "sum": ("value", "sum")}
         yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
         yield Case(cls(by=("key",), aggregates={name: every[name] for name in RUNNING}), batch, "running")
+        yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=every), batch, "the last two")
+        yield Case(cls(frame=Sliding(2 * five), by=("key",), aggregates=timed), batch, "the last ten seconds")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(frame=Count(2, partial=True), by=("key",), aggregates=every), batch, "by count")
         yield Case(cls(frame=Hopping(2 * five, five), emit="each", by=("key",), aggregates=timed), batch, "updates")

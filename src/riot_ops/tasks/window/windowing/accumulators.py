@@ -36,7 +36,7 @@ def distinct_stats(readings: Iterable[BoundAggregate]) -> list[Stat]:
     return list(dict.fromkeys(stat for one in readings for stat in one.stats))
 
 
-def cell_state_fields(stats: Iterable[Stat], room: int) -> dict[str, StateField]:
+def cell_state_fields(stats: Iterable[Stat], room: int, growable: bool = False) -> dict[str, StateField]:
     """Declare the state of one key with ``room`` places for groups (0: one group, without a place axis)."""
     fields = {}
     for stat in stats:
@@ -45,7 +45,7 @@ def cell_state_fields(stats: Iterable[Stat], room: int) -> dict[str, StateField]
                 fields[name] = object_field(stat)
             else:  # a state field is initialised with one number; array-valued initial cells are stored with the group
                 first = initial if np.isscalar(initial) or initial is None else 0.0
-                fields[name] = StateField(dtype, max(room, 1) * max(width, 1) if room or width else 0, first)
+                fields[name] = StateField(dtype, max(room, 1) * max(width, 1) if room or width else 0, first, growable)
     return fields
 
 
@@ -109,6 +109,20 @@ class Accumulators:
         for stat in self._stats:
             stat.merge(self.cells, into, self.cells, others, first, first + 1)
 
+    def join(
+        self, into: Numbers, one: Numbers, other: Numbers, alone: npt.NDArray[np.bool_], *, second: bool = True
+    ) -> None:
+        """Merge two groups into an empty one, row after row; where ``alone`` only the ``second``, or else the first."""
+        pairs = np.stack([one, other], axis=1).ravel()
+        first = 2 * np.arange(into.size)
+        last = first + 2
+        if second:
+            first = first + alone
+        else:
+            last = last - alone
+        for stat in self._stats:
+            stat.merge(self.cells, into, self.cells, pairs, first, last)
+
     def merge_ranges(self, order: Numbers, first: Numbers, last: Numbers) -> Cells:
         """Return, for each i, the merged cells of the groups ``order[first[i]:last[i]]``."""
         whole = Accumulators(self._stats, {}, 1, np.full(first.size, -1)).cells
@@ -129,17 +143,19 @@ class Accumulators:
                 )
         return copies
 
-    def keep(self, groups: Numbers, places: Numbers) -> None:
-        """Store groups in places of the state."""
+    def keep(self, groups: Numbers, places: Numbers, room: int | None = None) -> None:
+        """Store groups in places of the state, which may have got more ``room``."""
+        room = room or self._room
         for name, (dtype, width, _) in self._layout():
             if dtype != "object":
                 self._flat_state(name, width)[places] = self.cells[name][groups]
                 continue
             for group, place in zip(groups.tolist(), places.tolist(), strict=True):
                 held = self._state[name]
-                ring = list(held[place // self._room] or [None] * self._room)
-                ring[place % self._room] = self.cells[name][group]
-                held[place // self._room] = ring
+                ring = list(held[place // room] or [])
+                ring += [None] * (room - len(ring))
+                ring[place % room] = self.cells[name][group]
+                held[place // room] = ring
 
     def _layout(self) -> Iterable[tuple[str, tuple[str, int, Any]]]:
         for stat in self._stats:
@@ -153,7 +169,7 @@ class Accumulators:
     def _load_object(self, name: str, place: int) -> Any:
         """Return the object in a place of the state, which then changes with the group."""
         ring = self._state[name][place // self._room] if place >= 0 else None
-        return None if ring is None else ring[place % self._room]
+        return None if ring is None or place % self._room >= len(ring) else ring[place % self._room]
 
 
 def ranks_within_groups(groups: Numbers) -> Numbers:

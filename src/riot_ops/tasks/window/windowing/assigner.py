@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
 from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Stat
 
-__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "time_type"]
+__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "joined", "time_type"]
 
 NOTHING = np.empty(0, np.int64)
 
@@ -35,6 +35,8 @@ class Assigner(ABC):
         Whether each record emits the windows that contain it, instead of a result when a window is closed.
     """
 
+    #: Whether a result is a record with its own fields and the aggregates.
+    keeps_records: ClassVar[bool] = False
     #: Places for groups in the state of a key; 0: one group, without a place axis.
     room = 0
 
@@ -115,7 +117,7 @@ class Updates:
         taken = self._batch.take(pa.array(rows))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         columns[next_ordinal(self._batch.schema.names)] = pa.array(ranks_within_groups(rows))
-        cells = {name: _joined([one[name] for one in self._cells], order) for name in self._cells[0]}
+        cells = {name: joined([one[name] for one in self._cells], order) for name in self._cells[0]}
         dtype = time_type(self._batch)
         columns |= window_columns(
             self._task.bound_aggregates(self._batch.schema), cells, starts[order], ends[order], dtype
@@ -123,7 +125,8 @@ class Updates:
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
 
-def _joined(parts: list[Any], order: Numbers) -> Any:
+def joined(parts: list[Any], order: Numbers) -> Any:
+    """Join arrays or lists, and take the elements of an order."""
     if not isinstance(parts[0], list):
         return np.concatenate(parts)[order]
     flat = [one for part in parts for one in part]

@@ -25,6 +25,8 @@ CONDENSED = "@condensed"
 class RunningWindows(Assigner):
     """One window per key without an end; its cells are the state itself."""
 
+    keeps_records = True
+
     def __init__(self, stats: Sequence[Stat], emit: str) -> None:
         # those that may refuse a value come first: its record then changes no other cell
         super().__init__(sorted(stats, key=lambda stat: not stat.refuses), emit == "each")

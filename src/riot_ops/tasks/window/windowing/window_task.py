@@ -29,9 +29,10 @@ from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
 from riot_ops.tasks.window.windowing.running_windows import RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
+from riot_ops.tasks.window.windowing.sliding_windows import SlidingWindows
 from riot_ops.tasks.window.windowing.stats import HashWords
 from riot_ops.tasks.window.windowing.time_windows import TimeWindows
-from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, Unbounded
+from riot_ops.windows import Calendar, Count, Hopping, Session, Sliding, Tumbling, Unbounded
 
 __all__ = ["ZERO", "WindowTask"]
 
@@ -85,6 +86,12 @@ class WindowTask(KeyedTask, ReadableState):
         return [(pa.schema([]), self._bound)]
 
     @functools.cached_property
+    def timed(self) -> bool:
+        """Whether event times say which records belong to a window."""
+        assigner = self.assigner
+        return isinstance(assigner, TimeAssigner) or (isinstance(assigner, SlidingWindows) and assigner.by_time)
+
+    @functools.cached_property
     def assigner(self) -> Assigner:
         """What assigns records to the windows of the frame."""
         stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
@@ -92,6 +99,8 @@ class WindowTask(KeyedTask, ReadableState):
             return RunningWindows(stats, str(self.emit))
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
+        if isinstance(self.frame, Sliding):
+            return SlidingWindows(stats, self.frame)
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
@@ -121,7 +130,7 @@ class WindowTask(KeyedTask, ReadableState):
     @functools.cached_property
     def _inputs(self) -> dict[str, Requirement]:
         """The fields that are aggregated, and event time where the frame needs it."""
-        needs: dict[str, Requirement] = {"event_time": "any"} if isinstance(self.assigner, TimeAssigner) else {}
+        needs: dict[str, Requirement] = {"event_time": "any"} if self.timed else {}
         for name, one in self.bound_aggregates().items():
             of = field_of(self.aggregates[name])
             if of is not None:
@@ -137,7 +146,7 @@ class WindowTask(KeyedTask, ReadableState):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        if isinstance(self.assigner, RunningWindows):
+        if self.assigner.keeps_records:
             for name, one in self.bound_aggregates(schema).items():
                 schema = with_field(schema, pa.field(name, one.dtype))
             return schema
@@ -171,25 +180,32 @@ class WindowTask(KeyedTask, ReadableState):
         return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
 
     def expands(self) -> bool:
-        return self.emit == "each" and not isinstance(self.assigner, RunningWindows)
+        return self.emit == "each" and not self.assigner.keeps_records
 
     def writes(self) -> frozenset[str] | None:
-        if isinstance(self.assigner, RunningWindows):
+        if self.assigner.keeps_records:
             return frozenset(self.aggregates)
         return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
 
     def lookback(self) -> Lookback | None:
+        if isinstance(self.frame, Sliding):
+            return self.assigner.lookback() if self.ttl is None else None
         return None if self.emit == "each" else self.assigner.lookback()  # windows that are not full have results, too
 
     def state_fields(self) -> Mapping[str, StateField]:
         assigner = self.assigner
-        return {**assigner.state_fields(), **cell_state_fields(assigner.stats, assigner.room)}
+        growable = isinstance(assigner, SlidingWindows) and assigner.by_time
+        return {**assigner.state_fields(), **cell_state_fields(assigner.stats, assigner.room, growable)}
 
     def decode_state(self, table: pa.Table) -> pa.Table:
         """Return the open windows (panes or sessions) as a list per key, with start and cells of each."""
         return self.assigner.decode_state(table)
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        if self.timed and self.assigner.keeps_records and batch.column("event_time").null_count:
+            untimed = np.asarray(batch.column("event_time").is_null())
+            dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
+            batch = batch.filter(pa.array(~untimed))
         for name, needed in self._inputs.items():
             if needed == "any" or not pa.types.is_floating(batch.schema.field(name).type):
                 continue
@@ -202,7 +218,7 @@ class WindowTask(KeyedTask, ReadableState):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assigner = cast("CountWindows | RunningWindows", self.assigner)
+        assigner = cast("CountWindows | RunningWindows | SlidingWindows", self.assigner)
         return assigner.run(self, batch, slots, state, dead)
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:

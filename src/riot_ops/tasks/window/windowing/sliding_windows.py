@@ -1,0 +1,197 @@
+"""Sliding windows: at each record, the last records of its key or those less than a duration before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.clock import to_microseconds
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.lookback import Lookback
+from riot_ops.core.operator import State, StateField
+from riot_ops.core.parameters import as_timedelta
+from riot_ops.kernels.arrays.arrow import chunk_ranges, replace_column
+from riot_ops.kernels.arrays.timestamps import microseconds
+from riot_ops.kernels.stats.panes import NONE
+from riot_ops.kernels.stats.sliding import find_late, sliding_bounds
+from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
+from riot_ops.tasks.window.windowing.assigner import Assigner, joined
+from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.windows import Sliding
+
+__all__ = ["SlidingWindows"]
+
+#: Records of a key for which a window of time has room at first.
+INITIAL_ROOM = 8
+#: Bytes of the cells that are processed at once, those of earlier batches included.
+CHUNK_BYTES = 1 << 26
+
+
+class SlidingWindows(Assigner):
+    """Windows that end at each record; each record is kept with its own cells.
+
+    A window is the tail of one block of records and the head of the next. Heads are merged from the first record on and
+    tails from the last one, so that a window is two parts, nothing is ever subtracted, and a result does not depend on
+    how the stream is cut.
+    """
+
+    keeps_records = True
+
+    def __init__(self, stats: Sequence[Stat], frame: Sliding) -> None:
+        super().__init__(stats, each=True)
+        self.full = frame.full
+        self.by_time = not isinstance(frame.size, int)
+        self.size = frame.size if isinstance(frame.size, int) else to_microseconds(as_timedelta(frame.size))
+        cells = [cell for stat in stats for cell in stat.cells().values()]
+        self._bytes = 3 * sum(
+            max(width, 1) * (64 if kind == "object" else np.dtype(kind).itemsize) for kind, width, _ in cells
+        )
+        self.room = INITIAL_ROOM if self.by_time else max(self.size - 1, 1)
+
+    def lookback(self) -> Lookback | None:
+        return None if self.by_time or self.full else Lookback(self.size - 1)
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        if not self.by_time:
+            return {"seen": StateField("int64")}
+        times = {name: StateField("int64", 0, NONE) for name in ("begin", "latest")}
+        return {"kept": StateField("int64"), **times, "at": StateField("int64", INITIAL_ROOM, growable=True)}
+
+    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+        """Add the rows of a batch, and return them with the aggregates of their windows."""
+        times = np.zeros(slots.size, np.int64)
+        if self.by_time:
+            times, _ = microseconds(batch.column("event_time"))
+            late = np.zeros(slots.size, np.bool_)
+            if find_late(slots, times, state["latest"], late):
+                dead.reject(batch, late, "late", "a record of its key with a later time came earlier")
+                batch, slots, times = batch.filter(pa.array(~late)), slots[~late], times[~late]
+        columns = self.stat_columns(batch, task.hash_words)
+        order = np.argsort(slots, kind="stable")
+        keys, new = np.unique(slots, return_counts=True)
+        kept = state["kept"][keys] if self.by_time else np.minimum(state["seen"][keys], self.size - 1)
+        ends = np.cumsum(new)
+        parts: list[tuple[Numbers, Cells]] = []
+        for a, b in chunk_ranges((kept + new) * self._bytes, CHUNK_BYTES):
+            rows = order[ends[a] - new[a] : ends[b - 1]] if b > a else order
+            parts.append(self._run_keys(state, keys[a:b], kept[a:b], new[a:b], rows, columns, times))
+        found = np.concatenate([rows for rows, _ in parts])
+        place = np.argsort(found, kind="stable")
+        if found.size < slots.size:
+            batch = batch.take(pa.array(found[place]))
+        cells = {name: joined([one[name] for _, one in parts], place) for name in parts[0][1]}
+        for name, one in task.bound_aggregates(batch.schema).items():
+            batch = replace_column(batch, name, one.result(cells))
+        return batch
+
+    def _run_keys(
+        self,
+        state: State,
+        keys: Numbers,
+        kept: Numbers,
+        new: Numbers,
+        rows: Numbers,
+        columns: list[Any],
+        times: Numbers,
+    ) -> tuple[Numbers, Cells]:
+        """Add the rows of some keys; return those with results, and the cells of their windows."""
+        many = kept + new
+        n = int(many.sum())
+        begins = np.cumsum(many) - many
+        of = np.repeat(np.arange(keys.size), many)
+        within = np.arange(n) - begins[of]
+        arrived = within >= kept[of]
+        places = keys[of] * self._room_of(state) + within  # where kept records are
+        # first the records, then heads of blocks that end at them, then tails that begin at them
+        work = Accumulators(
+            self.stats, state, self._room_of(state), np.concatenate([np.where(arrived, -1, places), np.full(2 * n, -1)])
+        )
+        groups = np.full(times.size, -1)
+        groups[rows] = np.flatnonzero(arrived)
+        work.add(groups, columns, times, 0, times.size)
+        at = self._axis(state, keys, kept, of, within, arrived, times[rows])
+        first, head, closes = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.bool_)
+        sliding_bounds(of, at, self.size, first, head, closes)
+        every = np.arange(n)
+        work.join(n + every, every + n - 1, every, head == every)
+        work.join(2 * n + every[::-1], every[::-1], 2 * n + every[::-1] + 1, closes[::-1], second=False)
+        wanted = arrived
+        if self.full:
+            whole = at - state["begin"][keys][of] >= self.size if self.by_time else at >= self.size - 1
+            wanted = arrived & whole
+        ending = np.flatnonzero(wanted)
+        low = first[ending]
+        pairs = np.stack([2 * n + low, n + ending], axis=1).ravel()
+        from_ = 2 * np.arange(ending.size)
+        cells = work.merge_ranges(pairs, from_ + (low == head[ending]), from_ + 2)
+        self._keep(state, work, keys, many, begins, first, at)
+        return rows[wanted[arrived]], cells
+
+    def _room_of(self, state: State) -> int:
+        return int(state["at"].shape[1]) if self.by_time else self.room
+
+    def _axis(
+        self,
+        state: State,
+        keys: Numbers,
+        kept: Numbers,
+        of: Numbers,
+        within: Numbers,
+        arrived: npt.NDArray[np.bool_],
+        times: Numbers,
+    ) -> Numbers:
+        """Return, for each record, its number or its time."""
+        if not self.by_time:
+            numbers: Numbers = (state["seen"][keys] - kept)[of] + within
+            return numbers
+        at = np.empty(of.size, np.int64)
+        at[~arrived] = state["at"][keys[of[~arrived]], within[~arrived]]
+        at[arrived] = times
+        opening = at[np.searchsorted(of, np.arange(keys.size))]
+        begun = state["begin"][keys]
+        state["begin"][keys] = np.where(begun == NONE, opening, begun)
+        return at
+
+    def _keep(
+        self,
+        state: State,
+        work: Accumulators,
+        keys: Numbers,
+        many: Numbers,
+        begins: Numbers,
+        first: Numbers,
+        at: Numbers,
+    ) -> None:
+        """Store the records that later windows may contain, from place 0 on."""
+        last = begins + many - 1
+        if self.by_time:
+            held = last + 1 - first[last]
+            state["kept"][keys] = held
+            self._widen(state, int(held.max(initial=0)))
+        else:
+            held = np.minimum(many, self.size - 1)
+            state["seen"][keys] = at[last] + 1
+        of = np.repeat(np.arange(keys.size), held)
+        within = np.arange(of.size) - (np.cumsum(held) - held)[of]
+        records = (last + 1 - held)[of] + within
+        work.keep(records, keys[of] * self._room_of(state) + within, self._room_of(state))
+        if self.by_time:
+            state["at"][keys[of], within] = at[records]
+
+    def _widen(self, state: State, room: int) -> None:
+        """Make room for a number of records per key."""
+        before = self._room_of(state)
+        if room <= before:
+            return
+        fields = {"at": self.state_fields()["at"]} | {
+            name: StateField(dtype, INITIAL_ROOM * max(width, 1), initial if np.isscalar(initial) else 0.0, True)
+            for stat in self.stats
+            for name, (dtype, width, initial) in stat.cells().items()
+            if dtype != "object"
+        }
+        for name, field in fields.items():
+            state[name] = field.widen(state[name], room * field.shape // INITIAL_ROOM)
