@@ -49,6 +49,14 @@ def test_wheel_holds_the_library_alone(wheel):
     assert wheel.stat().st_size <= MAX_WHEEL_BYTES
 
 
+def test_wheel_declares_the_extra_and_the_command_of_shared_dataflows(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read("riot_ops-0.1.0.dist-info/METADATA").decode()
+        commands = archive.read("riot_ops-0.1.0.dist-info/entry_points.txt").decode()
+    assert "\nProvides-Extra: reuse\n" in metadata
+    assert "[riot_ops.commands]\nreuse = riot_ops.cli.reuse:add_reuse\n" in commands
+
+
 def test_sdist_holds_source_tests_and_metadata(tmp_path):
     found = names(build(ROOT, tmp_path, "sdist"))
     tops = {name.partition("/")[0] for name in found if name}
@@ -115,6 +123,9 @@ def test_bare_command(bare, tmp_path):
     done = run(bare, "-m", "riot_ops", "run", "stats", "--runner", "local", "--messages", "500", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((tmp_path / "out" / "stats" / "avg").glob("*.parquet"))
+    code = "import riot_ops.reuse as r; r.ReuseManager(r.LocalBackend()).close(); r.SparkBackend"
+    done = run(bare, "-c", code, folder=tmp_path)
+    assert done.stderr.endswith("pip install 'riot-ops[spark]'\n"), done.stderr
     done = run(bare, "-m", "riot_ops", "bench", "--list", folder=tmp_path)
     assert done.returncode == 2
     assert "pip install 'riot-bench'" in done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -57,6 +59,12 @@ def test_broken_distribution_costs_its_own_command_alone(installed):
     assert "'broken'" in str(refused)
     assert "no such device" in str(refused)
     assert "cannot be loaded" in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_own_commands_are_the_entry_points_of_the_distribution():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    declared = tomllib.loads(text)["project"]["entry-points"][plugins.GROUP]
+    assert {one.name: one.value for one in plugins.OWN} == declared
 
 
 @pytest.mark.parametrize("name", plugins.KNOWN)

@@ -57,6 +57,10 @@ def test_dataflow_life_cycle(tmp_path, readings):
         assert (tmp_path / "all.svg").read_text().startswith("<svg")
         assert json.loads(call(folder, "stats", "--json"))["steps"] == 3
         assert "steps: 3" in call(folder, "stats")
+        usage = json.loads(call(folder, "usage", "--json"))
+        assert sum(one["records"] for one in usage["owners"].values()) == 80 and "ada" in usage["owners"]
+        assert [one["owners"] for one in usage["steps"]] == [sorted(("ada", listed[1]["owner"]))] * 3
+        assert "readings.0: 40 records, ada" in call(folder, "usage")
         assert call(folder, "pause", "mean") == "readings: from message 40 on\n"
         assert json.loads(call(folder, "list", "--json"))[0]["paused"]
         call(folder, "resume", "mean")

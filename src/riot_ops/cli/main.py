@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from riot_ops import __version__
-from riot_ops.cli import reuse as cli_reuse
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
 from riot_ops.cli import warm as cli_warm
@@ -160,7 +159,6 @@ def plan(
 
 
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
-app.add_typer(cli_reuse.app, name="reuse")
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 add_plugins(app)
 

@@ -1,4 +1,4 @@
-"""Commands that other distributions add to ``riot-ops`` by entry points of the group ``riot_ops.commands``.
+"""Commands that distributions add to ``riot-ops`` by entry points of the group ``riot_ops.commands``.
 
 An entry point is named like the command and is a function that takes the :class:`typer.Typer` application and adds
 the command to it.
@@ -17,6 +17,9 @@ __all__ = ["GROUP", "KNOWN", "add_plugins"]
 #: The group of the entry points.
 GROUP = "riot_ops.commands"
 
+#: Entry points of this distribution, for sources that run without installed metadata; see ``pyproject.toml``.
+OWN = (EntryPoint("reuse", "riot_ops.cli.reuse:add_reuse", GROUP),)
+
 #: The distribution of each command that another distribution of this project adds.
 KNOWN = {"bench": "riot-bench", "report": "riot-bench", "validate": "riot-bench"}
 
@@ -27,7 +30,8 @@ def add_plugins(app: typer.Typer) -> None:
     A missing command of :data:`KNOWN` says what to install. A command that cannot be loaded says why when it is called;
     the other commands work.
     """
-    installed = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    installed = {entry.name: entry for entry in (*OWN, *found)}
     for name in sorted(installed.keys() | KNOWN.keys()):
         entry = installed.get(name)
         if entry is None:

@@ -22,12 +22,13 @@ from riot_ops.core.errors import ConfigError, RiotError, escape_control, value_t
 if TYPE_CHECKING:
     from riot_ops.dataflow import Dataflow
 
-__all__ = ["app"]
+__all__ = ["add_reuse", "app"]
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Run dataflows of many users that share their steps: serve runs a manager, the other commands use it.",
+    help="Add, change and remove dataflows while others run, and share equal steps: serve runs a manager, the other "
+    "commands use it.",
     epilog="**Examples**\n\n`riot-ops reuse serve --dir shared &`\n\n"
     "`riot-ops reuse submit flow.json --source city=city --dir shared`\n\n`riot-ops reuse list --dir shared`\n\n"
     "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
@@ -41,6 +42,11 @@ STOP_SECONDS = 120.0
 Dir = Annotated[Path, typer.Option("--dir", help="Folder of the manager.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="Name of a dataflow.")]
+
+
+def add_reuse(command: typer.Typer) -> None:
+    """Add the commands to ``riot-ops``."""
+    command.add_typer(app, name="reuse")
 
 
 @app.command()
@@ -263,6 +269,14 @@ def stats(folder: Dir, as_json: AsJson = False) -> None:
         return
     for name, value in statistics.items():
         print(f"{name}: {json.dumps(value) if isinstance(value, dict) else escape_control(str(value))}")
+
+
+@app.command()
+def usage(folder: Dir, as_json: AsJson = False) -> None:
+    """Print the owners that use each step, and the records charged to each owner since the manager began."""
+    answer = _send(folder, "usage")
+    text = answer.pop("text")
+    print(json.dumps(answer) if as_json else text)
 
 
 @app.command()

@@ -48,7 +48,7 @@ REQUESTS: dict[str, type[_Request]] = {
     "submit": _Submit,
     "explain": _Explain,
     **dict.fromkeys(("remove", "pause", "resume"), _Named),
-    **dict.fromkeys(("list", "stats", "defragment", "stop"), _Request),
+    **dict.fromkeys(("list", "stats", "usage", "defragment", "stop"), _Request),
     "show": _Show,
 }
 

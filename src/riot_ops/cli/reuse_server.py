@@ -129,6 +129,7 @@ class ReuseServer:
             "list": self._list,
             "show": lambda form: self.manager.svg() if form == "svg" else self.manager.diagram(),
             "stats": self.manager.stats,
+            "usage": self._usage,
             "defragment": self.manager.defragment,
             "stop": self.stopping.set,
         }
@@ -179,6 +180,10 @@ class ReuseServer:
         flow = Dataflow.from_dict(dataflow)
         endpoints = self._parse_endpoints(flow, flow.name, sources, sinks)
         answer = self.manager.explain(flow, *self._open_endpoints(flow, endpoints), **more)
+        return {**asdict(answer), "text": str(answer)}
+
+    def _usage(self) -> Any:
+        answer = self.manager.usage()
         return {**asdict(answer), "text": str(answer)}
 
     def _list(self) -> Any:

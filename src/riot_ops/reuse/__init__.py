@@ -9,6 +9,7 @@ from riot_ops.reuse.manager import ReuseManager
 from riot_ops.reuse.reports import Explanation, Removed, Submitted
 from riot_ops.reuse.signature import signatures
 from riot_ops.reuse.submission import Request
+from riot_ops.reuse.usage import OwnerUsage, StepUsage, Usage
 
 __all__ = [
     "Backend",
@@ -16,11 +17,14 @@ __all__ = [
     "Limits",
     "LocalBackend",
     "NullBackend",
+    "OwnerUsage",
     "Removed",
     "Request",
     "ReuseManager",
     "SparkBackend",
+    "StepUsage",
     "Submitted",
+    "Usage",
     "signatures",
 ]
 

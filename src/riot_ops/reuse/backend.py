@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -62,6 +62,9 @@ class Backend(Protocol):
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         """Raise if a sink of new dataflows would write into the folder of the back end itself."""
+
+    def record_counts(self) -> Mapping[str, int]:
+        """Return, by running step, the records that it has taken; empty if the back end counts none."""
 
     def stats(self) -> dict[str, Any]:
         """Report ``fragments``, ``idle`` (steps that are not used but cannot be removed), and further figures."""
@@ -173,6 +176,9 @@ class NullBackend:
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         pass
+
+    def record_counts(self) -> Mapping[str, int]:
+        return {}
 
     def stats(self) -> dict[str, Any]:
         return {"fragments": len(self.fragments), "idle": len(self.idle)}

@@ -280,6 +280,10 @@ class LocalBackend(Driver):
         if self.checkpoint is not None:
             check_sink_folders(deployments, self.checkpoint.store.folder)
 
+    def record_counts(self) -> dict[str, int]:
+        with self.locked():
+            return dict(self._records)
+
     def stats(self) -> dict[str, Any]:
         """Also ``messages`` read, ``records`` taken by each step, and the sinks' figures by dataflow.
 
@@ -295,7 +299,7 @@ class LocalBackend(Driver):
                 "readings": len(self.sources.open_sources),
                 "messages": self._messages,
                 "spared": self._spared,
-                "records": dict(self._records),
+                "records": self.record_counts(),
                 "state_bytes": self.engine.nbytes,
                 **self.sinks.stats(),
             }

@@ -44,6 +44,7 @@ from riot_ops.reuse.submission import (
     describe_submission,
     without_iterators,
 )
+from riot_ops.reuse.usage import Usage, UsageMeter
 from riot_ops.reuse.warm_up import check_warmable
 
 __all__ = ["POLICIES", "ReuseManager"]
@@ -122,6 +123,7 @@ class ReuseManager:
                 raise
             self.journal = Journal(opened)
         self._savings = SavingsMeter(self.backend.stats(), clock)
+        self._usage = UsageMeter(self.backend.record_counts())
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -209,6 +211,7 @@ class ReuseManager:
                 firsts = self.backend.extend(deployments)
                 self.journal.mark_enacted(lambda: roll_back(self.backend, deployments))
                 found = []
+                self._settle(*(step for addition, _ in deployments for step in addition.reused.values()))
                 for (addition, submission), first in zip(deployments, firsts, strict=True):
                     answer = explain_addition(addition, self.ledger)
                     group = self.ledger.add(addition)
@@ -226,9 +229,11 @@ class ReuseManager:
         with self._lock, defer_interrupt() as check:
             self._check_running(name)
             removal = self.ledger.plan_removal(name)
+            self._settle(*removal.stopped, *removal.kept)
             with self.journal.action("remove", name):
                 self.backend.reduce(removal)
                 self.ledger.remove(removal)
+                self._usage.forget(removal.stopped)
                 del self._flows[name]
                 self.journal.mark_enacted()
         check()
@@ -255,6 +260,7 @@ class ReuseManager:
             change = self.ledger.plan_pause(name, paused)
             with self.journal.action("pause" if paused else "resume", name):
                 border = self.backend.apply_pause(change)
+                self._settle(*self.ledger.placed[name].values())
                 self.ledger.apply_pause(change)
                 self.journal.mark_enacted()
         check()
@@ -302,8 +308,45 @@ class ReuseManager:
         number of different signatures; ``shares[k]`` is the number of steps that k dataflows use.
         """
         with self._lock:
-            owners = {name: submission.owner for name, submission in self._flows.items()}
-            return {**sharing_counts(self.ledger, owners), **self.backend.stats()}
+            return {**sharing_counts(self.ledger, self._owners()), **self.backend.stats()}
+
+    def usage(self) -> Usage:
+        """Report which dataflows and owners use each step, and charge the records of the steps to owners.
+
+        The records of a step are charged in equal parts to the dataflows that use it at the time, without paused ones,
+        from the creation of this manager on. While records flow, those of the batches around a change of users may be
+        charged to the users before it.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> from riot_ops.reuse import LocalBackend, ReuseManager
+        >>> manager, readings = ReuseManager(LocalBackend()), ro.MemorySource([{"value": 1.0}] * 30)
+        >>> def submit(name, owner, *tasks):
+        ...     flow = ro.Dataflow(name)
+        ...     stream = flow.source("readings", schema={"value": "double"})
+        ...     for task in tasks:
+        ...         stream = stream.to(task)
+        ...     _ = manager.submit(flow.sink("out", stream), readings, ro.MemorySink(), owner=owner)
+        >>> submit("raw", "ada")
+        >>> submit("smooth", "bob", ro.tasks.KalmanFilter())
+        >>> manager.backend.run()
+        >>> print(manager.usage())
+        readings.0: 30 records, ada, bob
+        kalman_filter.2: 30 records, bob
+        ada: 15 records, 25.0%
+        bob: 45 records, 75.0%
+        """
+        with self._lock:
+            return self._usage.report(self.backend.record_counts(), self.ledger, self._owners())
+
+    def _owners(self) -> dict[str, str | None]:
+        return {name: submission.owner for name, submission in self._flows.items()}
+
+    def _settle(self, *steps: str) -> None:
+        """Charge the records of steps whose users are about to change."""
+        if steps:
+            self._usage.settle(steps, self.backend.record_counts(), self.ledger, self._owners())
 
     def explain_sharing(self) -> str:
         """Describe the savings in words, with the rates since the previous report where the back end counts records."""

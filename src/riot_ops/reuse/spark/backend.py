@@ -421,6 +421,11 @@ class FragmentsBackend:
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         check_sink_folders(deployments, self.folder)
 
+    def record_counts(self) -> dict[str, int]:
+        with self.lock:
+            heads = [fragment.topic.head() for fragment in self.fragments.values()]
+            return {step: n for head in heads for step, n in head.taken.items()}
+
     def stats(self) -> dict[str, Any]:
         """Return the statistics of queries, steps and sinks.
 
@@ -434,7 +439,11 @@ class FragmentsBackend:
         with self.lock:
             failure = self.supervisor.failure
             found = backend_stats(self.fragments, self.subscribers, self.dispatchers, self._owners, failure)
-            return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interruptions_s]}
+            return {
+                **found,
+                "records": self.record_counts(),
+                "interrupted_s": [round(seconds, 3) for seconds in self._interruptions_s],
+            }
 
     def micro_batches(self) -> dict[str, int]:
         """Return the number of micro-batches that each query has completed."""

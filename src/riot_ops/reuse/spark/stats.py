@@ -20,7 +20,6 @@ def backend_stats(
     failure: Callable[[str], str | None],
 ) -> dict[str, Any]:
     """See :meth:`~riot_ops.reuse.spark.backend.FragmentsBackend.stats`; ``known`` are the steps in use."""
-    heads = [fragment.topic.head() for fragment in fragments.values()]
     failed = {}
     for name, subscriber in subscribers.items():
         causes = subscriber.causes()
@@ -33,7 +32,6 @@ def backend_stats(
         "idle": sum(step not in known for fragment in fragments.values() for step in fragment.spec.nodes),
         "queries": sum(fragment.active for fragment in fragments.values()),
         "readings": sum(len(fragment.spec.sources) for fragment in fragments.values()),
-        "records": {step: n for head in heads for step, n in head.taken.items()},
         "rows": {name: one.writer.rows for name, one in subscribers.items()},
         "dropped": {name: lost for name, one in subscribers.items() if (lost := one.lost_records())},
         "slow": {name: pending[name] for name in subscribers if pending.get(name)},
