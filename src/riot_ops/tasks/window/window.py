@@ -204,7 +204,7 @@ class Window(WindowTask, SketchTask):
 
     def _check_running(self) -> None:
         for name, one in self.bound_aggregates().items():
-            if any(getattr(stat, "run_kernel", None) is None for stat in one.stats):
+            if not all(stat.runs for stat in one.stats):
                 raise ConfigError(
                     f"aggregates: {name!r} = {self.aggregates[name]!r} cannot be emitted at each record; with "
                     "emit = 'update' it is, at the last record of each key in a batch"

@@ -154,6 +154,27 @@ def test_aggregates_over_the_order_of_records():
     assert [(row["ewm"], row["warm"], row["n"]) for row in rows] == [(10.0, 10.0, 1), (15.0, 15.0, 2), (22.5, 22.5, 2)]
 
 
+def _lower(cell, x):
+    cell[0] = min(cell[0], x)
+    cell[1] += 1.0
+
+
+def _lowest(cell, other):
+    cell[0] = min(cell[0], other[0])
+    cell[1] += other[1]
+
+
+LOWEST = t.Aggregate("lowest", (math.inf, 0.0), _lower, _lowest, lambda cell: cell[0] * 100 + cell[1])
+
+
+@pytest.mark.parametrize("emit", ["each", "update"])
+def test_own_aggregate_begins_with_its_initial_numbers(emit):
+    task = t.Window(by="key", aggregates={"x": ("value", LOWEST)}, emit=emit)
+    records = [("a", 5.0, None), ("b", 3.0, None), ("a", None, None), ("a", 4.0, None)]
+    assert [row["x"] for row in flat(results(task, records, 1))] == [501.0, 301.0, 501.0, 402.0]
+    assert [row["x"] for row in flat(results(task, records, 4))][-1] == 402.0
+
+
 @pytest.mark.parametrize(
     ("aggregate", "options", "message"),
     [

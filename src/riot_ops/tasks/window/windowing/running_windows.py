@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from riot_ops.kernels.arrays.arrow import replace_column
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
 from riot_ops.tasks.window.windowing.assigner import Assigner
-from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, KernelStat, Stat
+from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, Stat
 
 __all__ = ["RunningWindows"]
 
@@ -31,14 +31,29 @@ class RunningWindows(Assigner):
         # those that may refuse a value come first: its record then changes no other cell
         super().__init__(sorted(stats, key=lambda stat: not stat.refuses), emit == "each")
         self._names = [name for stat in self.stats for name in stat.cells()]
-        self._runs = all(isinstance(stat, KernelStat) and stat.run_kernel is not None for stat in self.stats)
+        self._initial = {
+            name: initial
+            for stat in stats
+            for name, (_, width, initial) in stat.cells().items()
+            if width and not np.isscalar(initial)
+        }
+        self._runs = all(stat.runs for stat in self.stats)
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {}
+        return {"begun": StateField("int64")} if self._initial else {}
+
+    def _begin(self, slots: Numbers, state: State) -> None:
+        """Give new keys the initial cells that a state field cannot have: several numbers."""
+        fresh = slots[state["begun"][slots] == 0]
+        for name, initial in self._initial.items():
+            state[name][fresh] = initial
+        state["begun"][fresh] = 1
 
     def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with their results; or only the last one of each key."""
         results = task.bound_aggregates(batch.schema)
+        if self._initial:
+            self._begin(slots, state)
         if self.each or (self._runs and self._names[0] + CONDENSED not in batch.schema.names):
             batch, slots, cells = self._run(task, batch, slots, state, dead)
             if not self.each:
@@ -56,7 +71,7 @@ class RunningWindows(Assigner):
         """Add the rows one by one; return those that are not refused with their slots and the cells after each."""
         cells: Cells = {}
         key = task.hash_words
-        for stat in cast("list[KernelStat]", self.stats):
+        for stat in self.stats:
             # first and last go by arrival, not by event time
             cells.update(stat.run(state, slots, stat.run_column(batch, key), np.zeros(slots.size, np.int64)))
             if stat.refuses and REFUSED in cells:

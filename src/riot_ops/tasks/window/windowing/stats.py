@@ -112,6 +112,8 @@ class Stat(ABC):
 
     #: Whether its cells hold hashes of values.
     hashes: ClassVar[bool] = False
+    #: Whether it can be emitted at each record of unbounded windows, see :meth:`KernelStat.run`.
+    runs: ClassVar[bool] = False
     #: Whether merging its cells equals adding the records one by one to the bit.
     exact: ClassVar[bool] = False
     #: Whether it may refuse a value when results are emitted at each record.
@@ -126,6 +128,14 @@ class Stat(ABC):
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         """Return the values that :meth:`add` needs from a batch; ``key`` is that of their hashes."""
         return NO_VALUES if batch is None or self.field is None else float_column(batch.column(self.field))[0]
+
+    def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
+        """Return the values that :meth:`run` needs from a batch."""
+        return self.column(batch, key)
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        """Add all rows to their groups, and return the cells of the row's group after each."""
+        raise NotImplementedError
 
     @abstractmethod
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
@@ -164,6 +174,10 @@ class KernelStat(Stat):
     def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
         self.merge_kernel(into, order, first, last, *self._cell_arrays(cells), *self._cell_arrays(other))
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.runs = cls.run_kernel is not None
+
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         """Add all rows to their groups, and return the cells of the row's group after each."""
         after = {name: np.empty(groups.size, cells[name].dtype) for name in self._cell_names}
@@ -175,10 +189,6 @@ class KernelStat(Stat):
     def _cell_names(self) -> tuple[str, ...]:
         """The names of the cells: every batch asks for them."""
         return tuple(self.cells())
-
-    def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
-        """Return the values that :meth:`run` needs from a batch."""
-        return self.column(batch, key)
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
         """Return the arrays of rows that ``add_kernel`` reads."""
@@ -447,6 +457,8 @@ class DistinctRegisters(KernelStat):
 class CustomStat(Stat):
     """Numbers of a custom aggregate."""
 
+    runs = True
+
     aggregate: Aggregate
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
@@ -461,6 +473,12 @@ class CustomStat(Stat):
         parts = (*self._cell_arrays(cells), *self._cell_arrays(other))
         compile_uncached(_merge_custom)(compile_uncached(self.aggregate.merge), into, order, first, last, *parts)
 
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        ((name, own),) = zip(self.cells(), self._cell_arrays(cells), strict=True)
+        out = np.empty((groups.size, own.shape[1]))
+        compile_uncached(_run_custom)(compile_uncached(self.aggregate.add), groups, values, own, out)
+        return {name: out}
+
     def results(self, cells: Cells) -> npt.NDArray[np.float64]:
         """Compute the value of each group."""
         (own,) = self._cell_arrays(cells)
@@ -474,6 +492,15 @@ def _add_custom(add: Any, groups: Any, values: Any, start: Any, stop: Any, cells
         g = groups[i]
         if g >= 0 and not np.isnan(values[i]):
             add(cells[g], values[i])
+
+
+def _run_custom(add: Any, groups: Any, values: Any, cells: Any, out: Any) -> None:
+    for i in range(groups.size):
+        g = groups[i]
+        if not np.isnan(values[i]):
+            add(cells[g], values[i])
+        for c in range(out.shape[1]):
+            out[i, c] = cells[g, c]
 
 
 def _merge_custom(merge: Any, into: Any, order: Any, first: Any, last: Any, cells: Any, other: Any) -> None:
