@@ -1,4 +1,4 @@
-"""Shared dataflows: added and removed while others run, with each distinct step running once."""
+"""Edit a running job: add, change and remove dataflows without stopping the others; equal steps run once."""
 
 from importlib import import_module
 

@@ -53,7 +53,10 @@ POLICIES = ("always", "stateless", "bounded_warm")
 
 
 class ReuseManager:
-    """Runs dataflows of many users, and each distinct step of them once.
+    """Adds, changes and removes dataflows while others run, and runs each distinct step of them once.
+
+    To change a dataflow, submit the changed one under another name, then remove the old one: steps that both have keep
+    running with their state.
 
     Parameters
     ----------
