@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -17,12 +20,16 @@ from riot_ops.connectors.mqtt.spool import Spool
 from riot_ops.core.source import WrappedSource
 from riot_ops.runtime import local
 
+#: What a server appends to the key of a websocket (RFC 6455).
+WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 #: After which a test gives up.
 SECONDS = 30
 
 
 @pytest.mark.long
-def test_interrupt_ends_the_wait_for_a_silent_broker(tmp_path, monkeypatch):
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws"])
+def test_interrupt_ends_the_wait_for_a_silent_broker(scheme, tmp_path, monkeypatch):
+    """The handshakes of TLS and websockets wait within paho, for the timeout of a response."""
     monkeypatch.setattr("riot_ops.connectors.mqtt.client.RESPONSE_TIMEOUT_S", 3600.0)
     server, late, held = socket.create_server(("127.0.0.1", 0)), threading.Event(), []
 
@@ -35,7 +42,7 @@ def test_interrupt_ends_the_wait_for_a_silent_broker(tmp_path, monkeypatch):
         held[0].close()
         server.close()
 
-    url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+    url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
     source = MQTTSource(url=url, topics=("a",), client_id="x", spool=str(tmp_path / "spool"), timeout="1h")
     flow = ro.Dataflow("f")
     flow.sink("out", flow.source("raw", schema=source.schema))
@@ -46,7 +53,46 @@ def test_interrupt_ends_the_wait_for_a_silent_broker(tmp_path, monkeypatch):
         flow.run(source, checkpoint=tmp_path / "checkpoint")
     timer.cancel()
     assert not late.is_set()
+    assert held[0].recv(1), "it had connected"
     give_up()
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws"])
+def test_closed_source_gives_up_a_silent_broker_and_leaves_no_connection(scheme, tmp_path, monkeypatch):
+    monkeypatch.setattr("riot_ops.connectors.mqtt.client.RESPONSE_TIMEOUT_S", 3600.0)
+    errors = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+        source = MQTTSource(url=url, topics=("a",), client_id="x", spool=str(tmp_path / "spool"), timeout="1h")
+
+        def ask():
+            try:
+                source.open()
+            except ConnectorError as error:
+                errors.append(error)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        peer, _ = server.accept()
+        closing = threading.Thread(target=source.close, daemon=True)
+        closing.start()
+        closing.join(SECONDS)
+        assert not closing.is_alive()
+        asking.join(SECONDS)
+        assert not asking.is_alive()
+        peer.settimeout(SECONDS)
+        if scheme == "ws":  # a broker that answers too late
+            request = peer.recv(4096).decode()
+            key = re.search(r"Sec-Websocket-Key: (\S+)", request, re.IGNORECASE)[1] + WEBSOCKET_GUID
+            answer = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+            peer.sendall(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                + f"Sec-WebSocket-Accept: {answer}\r\n\r\n".encode()
+            )
+        if scheme != "mqtts":  # there paho waits on, in a thread that ends with the process
+            while peer.recv(4096):
+                pass
+        peer.close()
 
 
 def test_wait_for_a_spool_in_use_can_be_cancelled(tmp_path, monkeypatch):

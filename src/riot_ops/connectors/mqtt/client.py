@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
@@ -43,6 +44,8 @@ PASSWORD = "RIOT_OPS_MQTT_PASSWORD"  # noqa: S105 (the name of a variable)
 
 #: Timeout of one response while connecting.
 RESPONSE_TIMEOUT_S = 10.0
+#: Seconds between two looks at ``stop`` while connecting.
+STOP_CHECK_S = 0.1
 #: Longest wait for the broker to close the connection: closing a socket before may lose acknowledgements.
 CLOSE_WAIT_S = 5.0
 
@@ -376,16 +379,7 @@ class PahoLink:
         if self._taken_over:  # connecting again would displace the other client
             raise ConnectorError(f"another client has connected as {self._client_id!r}; each needs its own client_id")
         try:
-            if self._opened:
-                self.client.reconnect()
-            else:
-                self.client.connect(
-                    self._host,
-                    self._port,
-                    whole_seconds("keepalive", self.connection.keepalive, MAX_KEEPALIVE_S),
-                    **self._connect_options(),
-                )
-                self._opened = True
+            self._interruptible(self._open_socket)
         except ssl.SSLCertVerificationError as error:
             hint = "" if self.connection.ca_file or "expired" in error.verify_message else "; see ca_file"
             raise ConnectorError(f"its certificate is not accepted: {error.verify_message}{hint}") from None
@@ -409,12 +403,58 @@ class PahoLink:
                 raise ConnectorError("it does not answer", retryable=True)
             if self._stop.is_set():
                 raise ConnectorError("the connection is being closed", retryable=True)
-            self.wait(0.1)
+            self.wait(STOP_CHECK_S)
         if self._response.is_failure:
             user = "without user" if self._user is None else f"of the user {self._user!r}"
             transient = self._response.value in TRANSIENT_CODES
             raise ConnectorError(f"it refuses the login {user}: {self._response}", retryable=transient)
         self._reached, self._connected_at = True, time.monotonic()
+
+    def _open_socket(self) -> None:
+        if self._opened:
+            self.client.reconnect()
+            return
+        self.client.connect(
+            self._host,
+            self._port,
+            whole_seconds("keepalive", self.connection.keepalive, MAX_KEEPALIVE_S),
+            **self._connect_options(),
+        )
+        self._opened = True
+
+    def _interruptible(self, call: Callable[[], None]) -> None:
+        """Run a call that blocks in a thread of its own, so that ``stop`` and Ctrl-C end the wait for it.
+
+        Looking up a name, connecting, and the handshakes of TLS and websockets wait in paho for up to the timeout of a
+        response each. A connection that comes after the wait has ended is closed.
+        """
+        lock, done = threading.Lock(), threading.Event()
+        failures: list[Exception] = []
+        is_abandoned = False
+
+        def run() -> None:
+            try:
+                call()
+            except Exception as error:
+                failures.append(error)
+            with lock:
+                done.set()
+                if is_abandoned:
+                    self.drop()
+
+        threading.Thread(target=run, daemon=True, name=f"riot_ops-mqtt-connect-{self._client_id}").start()
+        try:
+            while not done.wait(STOP_CHECK_S):
+                if self._stop.is_set():
+                    raise ConnectorError("the connection is being closed", retryable=True)
+        except BaseException:
+            with lock:
+                is_abandoned = True
+                if done.is_set():
+                    self.drop()
+            raise
+        if failures:
+            raise failures[0]
 
     def _connect_options(self) -> dict[str, Any]:
         if not self.is_v5:
