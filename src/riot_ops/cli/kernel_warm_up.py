@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import fields, replace
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.core.errors import ConfigError, RiotError, StateError
 from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
+from riot_ops.kernels.arrays.arrow import concat_batches, replace_column
+from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.session import Session
-from riot_ops.streams import generate
+from riot_ops.spark.buckets import group_by_bucket
+from riot_ops.streams import generate, replay
 from riot_ops.streams.catalog import CATALOG
+from riot_ops.streams.files import write
 from riot_ops.task import KeyedTask, find_task, registered_tasks
 
 __all__ = ["UNITS", "units_of", "warm", "warm_unit"]
 
 #: Applications that need no stores; the tasks of the others are warmed one by one.
 SELF_CONTAINED = ("stats", "etl", *(app.code for app in APPLICATIONS.values() if app.inputs))
-#: Enough messages that windows close.
-MESSAGES = 500
+#: Enough messages that windows close, and enough records that errors are formatted all at once.
+MESSAGES, MANY_ROWS = 500, 2_048
 
 
 def _units() -> tuple[str, ...]:
@@ -116,19 +123,59 @@ def warm_unit(unit: str) -> str | None:
 
 def _task(code: str) -> None:
     for case in find_task(code).cases():
-        session = Session(case.task, ordered=False)
+        task, batch = case.task, case.batch
+        session = Session(task, ordered=False)
         # twice, since kernels may get other array types for grown state than for fresh state
-        for part in (case.batch, case.batch.slice(case.batch.num_rows // 2)):
+        for part in (batch, batch.slice(batch.num_rows // 2)):
             session.push_batch(part)
-        if isinstance(case.task, KeyedTask):
-            session.flush()
-            case.task.session().restore(session.snapshot())
+        if isinstance(task, KeyedTask):
+            for _ in range(2):  # with records that it holds, and without
+                restored = Session(task, ordered=False)
+                restored.restore(session.snapshot())
+                restored.push_batch(batch)
+                session.flush()
+            _shuffle(task, batch)
+            _merge(task, batch)
+        elif batch.num_rows:  # many rejected records at once
+            many = concat_batches([batch] * -(-MANY_ROWS // batch.num_rows))
+            if "seq" in batch.schema.names:
+                many = replace_column(many, "seq", pa.array(range(many.num_rows), batch.schema.field("seq").type))
+            Session(task, ordered=False).push_batch(many)
+
+
+def _shuffle(task: KeyedTask, batch: pa.RecordBatch) -> None:
+    """Do what Spark's workers do before a shuffle."""
+    if not set(task.by) <= set(batch.schema.names):
+        return
+    columns = [batch.column(name) for name in task.by]
+    group_by_bucket(columns, batch.num_rows, 2)
+    slots = key_numbers(columns, batch.num_rows)
+    variants = [task]
+    if "emit" in {field.name for field in fields(task)}:
+        with contextlib.suppress(ConfigError):  # most tasks combine records only for this
+            variants.append(replace(task, **{"emit": "update"}))
+    for one in variants:
+        made = one.precombine(batch, slots, int(slots.max(initial=-1)) + 1)
+        if made is not None:
+            Session(one, ordered=False).push_batch(made)
+
+
+def _merge(task: KeyedTask, batch: pa.RecordBatch) -> None:
+    """Merge the states of two sessions with the same keys, for tasks that can."""
+    one, other = Session(task, ordered=False), Session(task, ordered=False)
+    for session in (one, other):
+        session.push_batch(batch)
+    with contextlib.suppress(StateError):
+        one.merge(other.snapshot())
 
 
 def _stream(name: str) -> None:
-    for form in ("senml", "csv", "observations", "wide"):
-        source = CATALOG[name].generator(messages=MESSAGES, format=form)
-        _read(source)
+    with tempfile.TemporaryDirectory() as folder:
+        for form in ("senml", "csv", "observations", "wide"):
+            _read(CATALOG[name].generator(messages=MESSAGES, format=form))
+            file = f"{folder}/{form}"
+            write(CATALOG[name].generator(messages=MESSAGES, format=form), file)
+            _read(replay(file, repeat=2))
 
 
 def _read(source: Source) -> list[pa.RecordBatch]:

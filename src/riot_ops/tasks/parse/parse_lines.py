@@ -241,6 +241,11 @@ class ParseLines(LineParser):
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(2), pa.int64()), "payload": lines})
         fields = {"host": (0, "string"), "event_time": (3, "log"), "request": (4, "string"), "bytes": (6, "int64", 0)}
         yield Case(cls(fields=fields, format="log", cells=7, more=True, nulls=("-",)), batch)
+        values = ["5", "", "2024-05-01T12:00:00.5Z", "x"]
+        lines = [",".join([value] * len(cls.kinds)) for value in values]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "payload": lines})
+        fields = {f"cell_{kind}": (i, kind, None) for i, kind in enumerate(cls.kinds)}
+        yield Case(cls(fields=fields, problems="problems"), batch)
 
 
 def _is_cell_number(cell: Any) -> bool:
