@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -128,8 +130,8 @@ def visible(folder):
     return {file.name: pq.read_table(file)["value"].to_pylist() for file in files(folder, "a")}
 
 
-def bound(folder, **options):
-    return ParquetSink(folder, **options).bind({"a": pa.schema([("value", pa.float64())])})
+def bound(folder, stream="a", **options):
+    return ParquetSink(folder, **options).bind({stream: pa.schema([("value", pa.float64())])})
 
 
 def test_files_of_batches_wait_until_they_are_large_enough(tmp_path):
@@ -250,3 +252,35 @@ def test_rolled_files_on_spark(spark, tmp_path):
 def test_misuse_raises_at_construction(options, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         ParquetSink(tmp_path, **options)
+
+
+def test_hidden_files_of_uncommitted_batches_are_not_read(tmp_path):
+    sink = bound(tmp_path)
+    write(sink, 0, [0.0])
+    writer = sink.writer(1, 0)
+    writer.write("a", pa.RecordBatch.from_pydict({"value": [1.0]}))
+    ((_, hidden, _, _),) = writer.finish()["files"]
+    assert sink.table("a")["value"].to_pylist() == [0.0]
+    assert pa.dataset.dataset(tmp_path / "a").to_table()["value"].to_pylist() == [0.0]
+    source = ro.read(tmp_path / "a")
+    assert source.count(source.initial(), source.latest(source.initial())) == 1
+    assert [*glob.glob(f"{tmp_path}/**/*.parquet", recursive=True, include_hidden=True)] == [str(sink.path("a", 0, 0))]
+    assert Path(hidden).exists()
+
+
+@pytest.mark.parametrize("rolls", [{}, {"roll_bytes": 1 << 30}])
+def test_aborted_batch_leaves_no_file(tmp_path, rolls):
+    other = bound(tmp_path, stream="b")
+    kept = other.writer(7, 0)
+    kept.write("b", pa.RecordBatch.from_pydict({"value": [7.0]}))
+    sink = bound(tmp_path, **rolls)
+    write(sink, 0, [0.0])
+    finished, open_one = sink.writer(1, 0), sink.writer(1, 1)
+    finished.write("a", pa.RecordBatch.from_pydict({"value": [1.0]}))
+    finished.finish()
+    open_one.write("a", pa.RecordBatch.from_pydict({"value": [2.0]}))
+    sink.abort(1)
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [sink.path("a", 0, 0).name]
+    other.commit(7, [kept.finish()])
+    assert other.table("b")["value"].to_pylist() == [7.0], "a stream of another sink"
+    assert sink.table("a")["value"].to_pylist() == [0.0]

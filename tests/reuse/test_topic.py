@@ -132,6 +132,9 @@ def test_uncommitted_files_are_invisible_and_removed(topic, source):
     write(topic, 1, records(1, 1), finish=False)
     os.replace(next((topic.folder / "data").glob(".part-*")), topic.folder / "data" / "part-000001-00000.arrow")
     write(topic, 1, records(1, 1), finish=False)
+    TopicSink(topic).abort(1)
+    assert not [*(topic.folder / "data").glob(".part-*")]
+    write(topic, 1, records(1, 1), finish=False)
     assert read(source, {"batch": 0})[1] == {"batch": 1}
     TopicSink(topic).recover(1)
     assert [p.name for p in (topic.folder / "data").iterdir()] == ["part-000000-00000.arrow"]

@@ -9,6 +9,7 @@ from unittest import mock
 import msgspec
 from pyspark import TaskContext
 
+import riot_ops as ro
 from riot_ops.core.sink import MemorySink
 from riot_ops.spark import sink as sinks
 from riot_ops.spark.blocks import SINK_STAGE, Block, blocks_to_batch
@@ -55,3 +56,13 @@ def test_metrics_sum_all_writers(tmp_path, monkeypatch):
     assert found["reasons"] == {"x: late": 1}
     assert found["steps"] == {"x": [7, 1], "y": [1, 1]}
     assert found["latency"] == [[1e6, 2e6, 6], [0.5e6, 3e6, 2]]  # least and most, in microseconds
+
+
+def test_failed_micro_batch_is_aborted_in_all_sinks(tmp_path):
+    asked = []
+    found = {name: ro.ParquetSink(tmp_path / name) for name in ("x", "y")}
+    for name, sink in found.items():
+        sink.abort = lambda batch, name=name: asked.append((name, batch))
+    SinkCommitter(found, str(tmp_path / "metrics")).abort(4)
+    assert asked == [("x", 4), ("y", 4)]
+    assert not (tmp_path / "metrics").exists()

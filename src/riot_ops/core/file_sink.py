@@ -22,7 +22,7 @@ from riot_ops.core.parquet_file import open_parquet, parquet_writer, read_parque
 from riot_ops.core.paths import local_path, make_folder, sync
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 
-__all__ = ["FileSink", "ParquetSink", "TableWriter", "publish_files"]
+__all__ = ["HIDDEN", "FileSink", "ParquetSink", "TableWriter", "publish_files"]
 
 #: Rows per row group of a file, and how many batches may wait for one.
 ROW_GROUP_ROWS = 131_072
@@ -33,6 +33,9 @@ MAX_HELD_BATCHES = 4096
 EMPTY = "empty"
 #: Codecs of Parquet that are compiled into Arrow.
 CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "lz4_raw", "zstd")
+#: Files of batches that have not been committed. Readers skip hidden names, and patterns such as ``*.parquet`` do not
+#: match them.
+HIDDEN = ".part-*"
 #: Files of batches that wait to be rolled into one have hidden names.
 WAITING = ".waiting"
 
@@ -55,8 +58,8 @@ class FileSink(Sink):
     """Writes ``<directory>/<stream>/part-<batch>-<partition>.<suffix>``.
 
     Effectively once: an atomic rename makes files visible at the commit of their batch, and a second commit of a batch
-    replaces its files. A crash leaves at most hidden temporary files, which the next start removes. The sink does not
-    touch files of other streams.
+    replaces its files. A failed batch leaves none, and a crash at most hidden temporary files, which readers skip and
+    the next start removes. The sink does not touch files of other streams.
 
     Parameters
     ----------
@@ -110,6 +113,11 @@ class FileSink(Sink):
         publish_files(batch_id, self.directory, files)
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
+    def abort(self, batch_id: int) -> None:
+        for path in self._glob(HIDDEN):
+            with suppress(OSError):  # the next start raises it
+                path.unlink(missing_ok=True)
+
     def sync(self, batch_id: int) -> None:
         try:
             files = [path for number, _, path in self.files() if number == batch_id]
@@ -130,7 +138,7 @@ class FileSink(Sink):
 
     def recover(self, batch_id: int) -> None:
         self._remove(lambda n: n >= batch_id, set())
-        for leftover in (".part-*", f"{EMPTY}.{self.suffix}"):
+        for leftover in (HIDDEN, f"{EMPTY}.{self.suffix}"):
             for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
 

@@ -62,6 +62,9 @@ class Sink(ABC):
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         """Make a batch visible; may be called again for the same batch after a crash."""
 
+    def abort(self, batch_id: int) -> None:
+        """Discard what writers have finished of a batch that failed; :meth:`recover` removes what this leaves."""
+
     def sync(self, batch_id: int) -> None:
         """Flush a committed batch to disk: the next checkpoint relies on it after a power failure."""
 

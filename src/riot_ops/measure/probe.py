@@ -343,6 +343,9 @@ class ProbedSink(Sink):
     def begin(self, overwrite: bool) -> None:
         self.sink.begin(overwrite)
 
+    def abort(self, batch_id: int) -> None:
+        self.sink.abort(batch_id)
+
     def recover(self, batch_id: int) -> None:
         self.sink.recover(batch_id)
 

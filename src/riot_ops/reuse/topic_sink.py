@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.file_sink import publish_files
+from riot_ops.core.file_sink import HIDDEN, publish_files
 from riot_ops.core.paths import make_folder, sync
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 from riot_ops.reuse.topic import Topic, TopicFile
@@ -71,6 +71,11 @@ class TopicSink(Sink):
         for message in messages:
             if message["path"]:
                 Path(message["path"]).unlink(missing_ok=True)
+
+    def abort(self, batch_id: int) -> None:
+        for path in self.directory.glob(HIDDEN):
+            with contextlib.suppress(OSError):  # the next start raises it
+                path.unlink(missing_ok=True)
 
     def recover(self, batch_id: int) -> None:
         """Remove uncommitted files. Committed ones may have been read, and would be written again unchanged."""

@@ -124,7 +124,7 @@ def pickled_sink(name_of_sink: str, writer: SinkCommitter) -> type[DataSource]:
             freeze_once()
 
         def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-            """Temporary files of the batch stay; the next start removes them."""
+            loads(pickled).abort(batchId)
 
     class PickledSink(DataSource):
         @classmethod

@@ -98,6 +98,11 @@ class SinkCommitter:
         if self._note is not None:
             self._note.touch()
 
+    def abort(self, batch_id: int) -> None:
+        """Discard a micro-batch that failed. Tasks that still run may leave files, which the next start removes."""
+        for sink in self._sinks.values():
+            sink.abort(batch_id)
+
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:
     """Write the counts and the latency of a micro-batch for the process that started the query."""

@@ -78,6 +78,9 @@ class FragmentSink(SinkCommitter):
             self._sink.commit(batch_id, files, **fields)
             self._advance_head(head, batch_id, Marker([], **fields))
 
+    def abort(self, batch_id: int) -> None:
+        self._sink.abort(batch_id)
+
     def _marker_fields(self, head: Head, batch_id: int, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the control, progress and record counts of a micro-batch for its marker."""
         before = head.place
