@@ -26,7 +26,9 @@ def main() -> None:
         for path in folder.glob(f"{code}-*.state"):
             path.unlink()
     for kind in registered_tasks():
-        for i, case in enumerate(kind.cases() if issubclass(kind, KeyedTask) else ()):
+        for i, case in enumerate(kind.cases()):
+            if not isinstance(case.task, KeyedTask):
+                continue
             path = folder / f"{kind.code}-{i}.state"
             try:
                 if not path.exists():

@@ -228,7 +228,6 @@ OTHERS = {
         "PAL",
         "PJS",
         "PRS",
-        "PTB",
         "ZIP",
         "SBF",
         "SLT",

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.parse.parse_json import ParseJSON
     from riot_ops.tasks.parse.parse_lines import ParseLines
     from riot_ops.tasks.parse.parse_senml import ParseSenML
-    from riot_ops.tasks.parse.parse_table import ParseTable
     from riot_ops.tasks.parse.parse_xml import ParseXML
     from riot_ops.tasks.parse.project import Project
     from riot_ops.tasks.parse.time_fields import TimeFields
@@ -159,7 +158,6 @@ _TASKS = {
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
     "ParseLines": ("PRS", "riot_ops.tasks.parse.parse_lines"),
     "ParseSenML": ("SML", "riot_ops.tasks.parse.parse_senml"),
-    "ParseTable": ("PTB", "riot_ops.tasks.parse.parse_table"),
     "ParseXML": ("XML", "riot_ops.tasks.parse.parse_xml"),
     "PiViete": ("PI", "riot_ops.tasks.math.pi_viete"),
     "PlotLines": ("PLT", "riot_ops.tasks.plot.plot_lines"),
@@ -272,7 +270,6 @@ __all__ = [
     "ParseJSON",
     "ParseLines",
     "ParseSenML",
-    "ParseTable",
     "ParseXML",
     "PiViete",
     "PlotLines",

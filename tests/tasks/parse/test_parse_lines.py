@@ -828,7 +828,7 @@ PARSERS = {
         lambda **more: t.ParseAccessLog(fields={"x": ("resource", "string"), "n": ("size", "int64")}, **more),
         'h - - [10/Jun/1998:12:00:01 +0000] "GET {}" 200 {}',
     ),
-    "table": (lambda **more: t.ParseTable(fields={"x": ("é", "string"), "n": ("n", "int64")}, columns=("é", "n"), **more), "{},{}"),
+    "table": (lambda **more: t.ParseLines(fields={"x": ("é", "string"), "n": ("n", "int64")}, header=("é", "n"), **more), "{},{}"),
 }  # fmt: skip
 
 
@@ -857,7 +857,7 @@ def test_lines_of_another_encoding_are_read(name):
 
 
 def test_headers_of_another_encoding_are_found():
-    session = t.ParseTable(fields={"x": ("é", "string")}, columns=("a", "é"), encoding="utf-16").session()
+    session = t.ParseLines(fields={"x": ("é", "string")}, header=("a", "é"), encoding="utf-16").session()
     lines = ["1,x", "é,a", "y,2"]
     rows = session.push_many([{"payload": line.encode("utf-16")} for line in lines])
     assert [row["x"] for row in rows] == ["x", "y"]

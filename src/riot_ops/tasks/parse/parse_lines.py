@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import MAX_CELL_INDEX
-from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.task import Case, register
+from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, readonly
+from riot_ops.kernels.text.encodings import to_utf8
+from riot_ops.kernels.text.strings import contains, without_marks
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.fast_lines import FastLineReader
 from riot_ops.tasks.parse.line_cells import LineCells, Mask
 from riot_ops.tasks.parse.line_parser import LineParser
@@ -40,11 +45,17 @@ class ParseLines(LineParser):
     ----------
     fields : dict of str to (cell, kind) or (cell, kind, default)
         The fields of a record. A cell is given by its number, from 0 to 65,535, or by the first and the last number if
-        a value spans several cells, such as date and time. Kinds are ``string``, ``int64``, ``double``, ``bool``
-        (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns`` (decimal numbers since 1970), ``iso`` (a
-        date, or a date and time, in ISO 8601; UTC without a zone), ``log`` (10/Jun/1998:12:00:01 +0000), ``instant``
-        (like ``iso``, or a whole number of ns since 1970) and ``instant_ns`` (the same as int64, in ns since 1970).
+        a value spans several cells, such as date and time; with ``header``, by the name of its column. Kinds are
+        ``string``, ``int64``, ``double``, ``bool`` (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns``
+        (decimal numbers since 1970), ``iso`` (a date, or a date and time, in ISO 8601; UTC without a zone), ``log``
+        (10/Jun/1998:12:00:01 +0000), ``instant`` (like ``iso``, or a whole number of ns since 1970) and ``instant_ns``
+        (the same as int64, in ns since 1970).
         With a default, which may be null, the cell may be missing or empty.
+    header : tuple of str, optional
+        Names of the columns of a table whose headers may list them in any order. A header is a line that begins with a
+        letter and names all columns that ``fields`` reads, among at most 65,536. It applies to the lines that follow,
+        up to the next header; ``header`` applies to the lines before the first one. A line must have as many cells as
+        its header; ``format``, ``cells`` and ``skip`` are for lines without headers. All lines are read in one place.
     format : "delimited", "spaces" or "log", default "delimited"
         What separates cells: delimiters; runs of white space; or single blanks, with cells that may be in double
         quotes or brackets, as in logs of many forms. A quote after a backslash only ends a cell if no other does. For
@@ -73,7 +84,8 @@ class ParseLines(LineParser):
 
     Shapes and rates
     ----------------
-    text[n] -> record[n], 1:1; O(bytes) time, no state. Digits of times below a microsecond are cut off.
+    text[n] -> record[n], 1:1; O(bytes) time, no state; with ``header`` 1:0/1, and the last header is the state.
+    Digits of times below a microsecond are cut off.
 
     Missing values
     --------------
@@ -89,6 +101,7 @@ class ParseLines(LineParser):
     References
     ----------
     .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: the inputs of its applications.
+    .. [2] Z. Jerzak et al., *The DEBS 2012 Grand Challenge*, DEBS 2012: files of 66 columns.
 
     Examples
     --------
@@ -99,11 +112,15 @@ class ParseLines(LineParser):
     ('AAPL', '15 Aug 2018', 11.84)
     >>> session.push({"payload": "AAPL,2018-08-15,?"}), session.errors[0]["message"]
     ([], "price: '?' is not a valid double")
+    >>> table = ParseLines(fields={"t": ("temp", "double")}, header=("id", "temp")).session()
+    >>> [table.push({"payload": line}) for line in ("7,21.5", "temp,id", "22.0,8")]
+    [[{'t': 21.5}], [], [{'t': 22.0}]]
     """
 
     code: ClassVar[str] = "PRS"
     category: ClassVar[str] = "Parse"
 
+    header: tuple[str, ...] | None = None
     format: Literal["delimited", "spaces", "log"] = "delimited"
     delimiter: str = ","
     cells: Annotated[int, msgspec.Meta(ge=1, le=MAX_CELL_INDEX + 1)] | None = None
@@ -111,6 +128,16 @@ class ParseLines(LineParser):
     more: bool = False
     skip: Any = None
     nulls: tuple[str, ...] = ()
+
+    def __new__(cls, **parameters: Any) -> Self:
+        """Create the task; with headers, it is one with state."""
+        if parameters.get("header") is None:
+            return super().__new__(cls)
+        usual: dict[str, Any] = {"format": "delimited", "cells": None, "skip": None}
+        for name, value in usual.items():
+            if (given := parameters.pop(name, value)) != value:
+                raise ConfigError(f"{name} is for lines without headers, got {given!r} with header")
+        return cast("Self", HeaderLines(**parameters))
 
     def validate(self) -> None:
         super().validate()
@@ -246,6 +273,137 @@ class ParseLines(LineParser):
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "payload": lines})
         fields = {f"cell_{kind}": (i, kind, None) for i, kind in enumerate(cls.kinds)}
         yield Case(cls(fields=fields, problems="problems"), batch)
+        lines = ["7,1.5,x", "b,a\n", "2.5,8", "c,d", None, "", "a,b,c,d", "ü,1,,", "9,inf,,", "a,b", "1,2"]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(len(lines)), pa.int64()), "payload": lines})
+        yield Case(cls(fields={"k": ("a", "string"), "v": ("b", "double")}, header=("a", "b", "c")), batch, "header")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeaderLines(KeyedTask):
+    """The :class:`ParseLines` of lines with headers, whose state is the last header."""
+
+    code: ClassVar[str] = ParseLines.code
+    category: ClassVar[str] = ParseLines.category
+    selectivity: ClassVar[str] = "1:0/1"
+
+    fields: Any
+    header: tuple[str, ...]
+    delimiter: str = ","
+    trailing: bool = False
+    more: bool = False
+    nulls: tuple[str, ...] = ()
+    field: str = "payload"
+    keep: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    problems: str | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return ParseLines.name()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if name not in ("by", "ttl")}
+
+    def validate(self) -> None:
+        if self.by or self.ttl is not None:
+            raise ConfigError("parse_lines does not use by and ttl: a header applies to the whole stream")
+        if len(self.header) > MAX_CELL_INDEX + 1:
+            raise ConfigError(f"header must be at most {MAX_CELL_INDEX + 1:,} names, got {len(self.header):,}")
+        if len(set(self.header)) < len(self.header):
+            raise ConfigError(f"header must not name a column twice, got {value_text(self.header)}")
+        if not isinstance(self.fields, Mapping) or not self.fields:
+            raise ConfigError(f"fields must be a dict of name to (column, kind), got {value_text(self.fields)}")
+        fields = {name: tuple(one) if isinstance(one, list | tuple) else () for name, one in self.fields.items()}
+        for name, one in fields.items():
+            if not one or one[0] not in self.header:
+                column = one[0] if one else self.fields[name]
+                hint = did_you_mean(str(column), self.header)
+                raise ConfigError(
+                    f"fields: {name!r} is read from {value_text(column)}, which is not one of the columns{hint}"
+                )
+        object.__setattr__(self, "fields", fields)
+        self._parser(self.header)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def _parser(self, columns: Iterable[str]) -> ParseLines:
+        """Return the task that parses lines with these columns."""
+        return _parser_of(self, tuple(columns))
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return self._parser(self.header).requires()
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return self._parser(self.header).output_schema(schema)
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"header": StateField("json", initial=None)}
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        if not batch.num_rows:
+            return self._parser(self.header).apply(batch, dead)
+        parts: list[pa.RecordBatch] = []
+        start = 0
+        for row, header in [*self._headers(batch.column(self.field)), (batch.num_rows, None)]:
+            if row > start or not parts:
+                parser = self._parser(state["header"][0] or self.header)
+                parts.append(parser.apply(batch.slice(start, row - start), dead))
+            state["header"][0] = header or state["header"][0]
+            start = row + 1
+        return concat_batches(parts)
+
+    def _headers(self, lines: pa.Array) -> list[tuple[int, list[str]]]:
+        """Return the rows that are headers, each with its columns."""
+        if pa.types.is_null(lines.type):
+            return []
+        lines = without_marks(to_utf8(lines, self.encoding)[0])
+        wanted = {one[0] for one in self.fields.values()}
+        by_fold = {name.casefold(): name for name in wanted}
+        data, starts, ends, _ = byte_spans(lines)
+        filled = np.flatnonzero(ends > starts)
+        first = data[starts[filled]] | 32
+        rows = filled[
+            ((first >= ord("a")) & (first <= ord("z"))) | (first >= 128) | (first == 32) | (first == ord('"'))
+        ]
+        name = min(by_fold)
+        if name.isascii():
+            texts = lines.take(pa.array(rows))
+            texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+            wide = pa.types.is_large_binary(texts.type) or pa.types.is_large_string(texts.type)
+            rows = rows[contains(pc.ascii_lower(texts.view(pa.large_string() if wide else pa.string())), name)]
+        found = []
+        for row in rows.tolist():
+            line = lines[row].as_py()
+            text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+            cells = re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))
+            names = [cell.strip().strip('"').strip() for cell in cells]
+            if not wanted <= set(names) and len(by_fold) == len(wanted):  # perhaps in other capitals
+                names = [by_fold.get(one.casefold(), one) for one in names]
+            if wanted <= set(names) and len(names) <= MAX_CELL_INDEX + 1:
+                found.append((row, names))
+        return found
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        return ParseLines.cases()
+
+
+# the signature that inspect shows, and the table of parameters checks
+ParseLines.__new__.__wrapped__ = ParseLines.__init__  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=64)
+def _parser_of(task: HeaderLines, columns: tuple[str, ...]) -> ParseLines:
+    places = {name: (columns.index(one[0]), *one[1:]) for name, one in task.fields.items()}
+    same = ("delimiter", "trailing", "more", "nulls", "field", "keep", "encoding", "problems")
+    return ParseLines(fields=places, cells=len(columns), **{name: getattr(task, name) for name in same})
 
 
 def _is_cell_number(cell: Any) -> bool:

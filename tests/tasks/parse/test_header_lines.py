@@ -8,7 +8,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 
-TASK = t.ParseTable(fields={"k": ("a", "string"), "v": ("b", "double", None)}, columns=("a", "b", "c"))
+TASK = t.ParseLines(fields={"k": ("a", "string"), "v": ("b", "double", None)}, header=("a", "b", "c"))
 
 
 def read(lines, cut, task=TASK):
@@ -41,9 +41,10 @@ def test_bytes_other_delimiters_and_null_lines():
         ({"fields": {}}, "fields must"),
         ({"fields": {"k": ("z", "string")}}, "not one of the columns"),
         ({"fields": {"k": "a"}}, "not one of the columns"),
-        ({"columns": ("a", "a", "b")}, "twice"),
+        ({"header": ("a", "a", "b")}, "twice"),
         ({"by": "k"}, "does not use"),
         ({"ttl": "1s"}, "does not use"),
+        ({"header": ()}, "not one of the columns"),
         ({"fields": {"k": ("a", "text")}}, "kind"),
     ],
     ids=str,
@@ -55,8 +56,8 @@ def test_wrong_parameters_are_refused(parameters, message):
 
 def test_table_has_at_most_65536_columns():
     names = ["a", "b", *map(str, range(65_534))]
-    with pytest.raises(ConfigError, match="columns must be at most 65,536 names, got 65,537"):
-        TASK.replace(columns=(*names, "c"))
+    with pytest.raises(ConfigError, match="header must be at most 65,536 names, got 65,537"):
+        TASK.replace(header=(*names, "c"))
     session = TASK.session()
     assert session.push({"payload": ",".join(["b", "a", *names[2:]])}) == []
     assert session.push({"payload": "1.5,k" + "," * 65_534}) == [{"k": "k", "v": 1.5}]
@@ -67,7 +68,7 @@ def test_table_has_at_most_65536_columns():
 @pytest.mark.parametrize("header", ["h,t", "\ufeffh,t", '"h","t"', " h,t", "H,T", ' "H" , "t" ', '\ufeff"h",t\r\n'])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
-    table = t.ParseTable(fields={"t": ("t", "double"), "h": ("h", "double")}, columns=("t", "h"))
+    table = t.ParseLines(fields={"t": ("t", "double"), "h": ("h", "double")}, header=("t", "h"))
     plain = pa.array([header, "50,21.5"])
     payload = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), payload], ["seq", "payload"])
@@ -75,6 +76,33 @@ def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
 
 
 def test_columns_are_case_sensitive():
-    table = t.ParseTable(fields={"a": ("T", "double"), "b": ("t", "double")}, columns=("T", "t")).session()
+    table = t.ParseLines(fields={"a": ("T", "double"), "b": ("t", "double")}, header=("T", "t")).session()
     table.push({"payload": "t,T"})
     assert table.push({"payload": "1,2"}) == [{"a": 2.0, "b": 1.0}]
+
+
+def test_options_of_lines_apply_to_tables():
+    options = {"nulls": ("-",), "keep": ("site",), "problems": "why", "more": True, "delimiter": ";"}
+    session = t.ParseLines(fields={"v": ("b", "double", None)}, header=("a", "b"), **options).session()
+    lines = ("x;-;more", "b;a", "?;x")
+    rows = [row for line in lines for row in session.push({"payload": line, "site": "s"})]
+    assert [(row["site"], row["v"]) for row in rows] == [("s", None), ("s", None)]
+    assert rows[0]["why"] is None and "'?' is not a valid double" in rows[1]["why"]
+    trailing = t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"), trailing=True).session()
+    assert trailing.push({"payload": "x,1,"}) == [{"v": 1}]
+
+
+@pytest.mark.parametrize("option", [{"format": "spaces"}, {"cells": 3}, {"skip": {0: "a"}}], ids=str)
+def test_options_of_lines_without_headers_are_refused(option):
+    (name,) = option
+    with pytest.raises(ConfigError, match=f"{name} is for lines without headers"):
+        t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"), **option)
+
+
+def test_header_gives_a_task_with_state_and_descriptor():
+    plain = t.ParseLines(fields={"v": (1, "int64")})
+    table = t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"))
+    assert table.stateful and not plain.stateful
+    assert plain.replace(fields={"v": ("b", "int64")}, header=("a", "b")) == table
+    for task in (plain, table):
+        assert task.name() == "parse_lines" and t.Task.from_dict(task.to_dict()) == task
