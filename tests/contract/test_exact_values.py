@@ -235,7 +235,7 @@ OTHERS = {
         "SMP",
         "SQI",
     ),
-    *("TMF", "TOK", "TOT", "VRD", "WUP", "XML"),
+    *("TMF", "TOK", "TOT", "WUP", "XML"),
 }
 
 

@@ -22,7 +22,6 @@ from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.dataflows import click_analytics, etl, stats, voip_stream
 from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
-from riot_ops.dataflows.dspbench.operators.novelty_flag import NoveltyFlag
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.runtime.snapshot import task_identity
 from riot_ops.sketches import BloomFilter
@@ -37,7 +36,6 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 WITH_STATE = {
     "deduplicate": (t.Deduplicate(fields="v", capacity=100, flag="out"), [True, False], [True, True]),
     "bounded_count": (t.BoundedCount(field="v", output="out"), [1, 2], [1, 1]),
-    "novelty_flag": (NoveltyFlag(fields="v", capacity=100, output="out"), [True, False], [True, True]),
     "decaying_rate": (
         DecayingRate(fields="v", capacity=100, output="out"),
         pytest.approx([0.03335, 0.0667], rel=1e-3),
@@ -233,7 +231,6 @@ def test_dataflow_restarts_with_the_same_secret_only(task, tmp_path):
     "make",
     [
         lambda secret: t.Deduplicate(by="v", secret=secret),
-        lambda secret: NoveltyFlag(by="v", secret=secret),
         lambda secret: DecayingRate(by="v", secret=secret),
     ],
 )

@@ -138,7 +138,7 @@ def keyed_cases():
         for i, case in enumerate(kind.cases()):
             read = [name for name, wanted in case.task.requires().items() if wanted == "key" and name != "seq"]
             others = {n for n, wanted in case.task.requires().items() if wanted != "key"}
-            sketch = kind.code in ("DDP", "VRD", "VBF") and getattr(case.task, "capacity", None)
+            sketch = kind.code in ("DDP", "VBF") and getattr(case.task, "capacity", None)
             if read and case.batch.num_rows and not sketch:
                 yield pytest.param(case, [n for n in read if n not in others], id=f"{kind.code}-{i}")
 

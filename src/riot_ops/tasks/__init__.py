@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
     from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
     from riot_ops.dataflows.dspbench.operators.match_roads import MatchRoads
-    from riot_ops.dataflows.dspbench.operators.novelty_flag import NoveltyFlag
     from riot_ops.dataflows.dspbench.operators.ramp_score import RampScore
     from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
     from riot_ops.dataflows.dspbench.operators.weighted_sum import WeightedSum
@@ -152,7 +151,6 @@ _TASKS = {
     "MatchRoads": ("MPM", "riot_ops.dataflows.dspbench.operators.match_roads"),
     "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
-    "NoveltyFlag": ("VRD", "riot_ops.dataflows.dspbench.operators.novelty_flag"),
     "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
     "ParseAccessLog": ("PAL", "riot_ops.tasks.parse.parse_access_log"),
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
@@ -264,7 +262,6 @@ __all__ = [
     "MatchRoads",
     "MovingAverage",
     "NoOp",
-    "NoveltyFlag",
     "PairDelay",
     "ParseAccessLog",
     "ParseJSON",

@@ -44,7 +44,7 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
     "exponential_average": lambda: t.ExponentialAverage(by=BY, value="value", span=100.0),
     "decaying_rate": lambda: t.DecayingRate(by=BY),
     "decaying_filter": lambda: t.DecayingRate(fields=("key",), capacity=2_000_000),
-    "novelty_flag": lambda: t.NoveltyFlag(fields=("key",), capacity=2_000_000),
+    "deduplicate_filter": lambda: t.Deduplicate(fields=("key",), capacity=2_000_000, error=0.01, flag="new"),
     "sliding_totals": lambda: t.SlidingTotals(by=BY, totals={"n": None}, every=timedelta(seconds=100)),
     "top_k": lambda: t.TopK(item="key", value="number", k=10, every=timedelta(seconds=100)),
 }

@@ -66,8 +66,8 @@ def voip_stream(
         but each filter serves all numbers and hence runs on one instance. The parameters up to ``buckets_per_word``
         configure the filters.
     variation_size, variation_error : int and float, default 180,000 and 0.01
-        Number of caller-callee pairs that a filter is sized for, and its error rate, see
-        :class:`riot_ops.tasks.NoveltyFlag`.
+        Number of caller-callee pairs that are remembered, and the share of new ones that count as repeated, see
+        :class:`riot_ops.tasks.Deduplicate`.
     num_elements, buckets_per_element, buckets_per_word : int, default 180,000, 10 and 16
         Sizes of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
     decay, decay24 : float, default 0.9672 and 0.9917
@@ -89,7 +89,7 @@ def voip_stream(
     threshold : float, optional
         Minimum score to emit.
     secret : Secret, optional
-        With ``exact=False``: keys the hashes of the Bloom filters, see :class:`riot_ops.tasks.NoveltyFlag`.
+        With ``exact=False``: keys the hashes of the Bloom filters, see :class:`riot_ops.tasks.Deduplicate`.
 
     References
     ----------
@@ -143,7 +143,7 @@ def voip_stream(
         else {"fields": PAIR, "capacity": variation_size, "error": variation_error, "secret": secret}
     )
     calls = parsed.to(lengths, id="records") >> t.Project(fields=(*PAIR, "timestamp", "duration", "established"))
-    varied = calls.partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
+    varied = calls.partition_by(*PAIR).to(t.Deduplicate(flag="new_callee", **pair), "variation")
     established = t.Filter("established")
     outgoing = varied.to(established, id="established")
 
