@@ -83,7 +83,12 @@ class Window(WindowTask, SketchTask):
     ``(f, "mean_gap", otherwise)``        mean of the seconds between consecutive values; below two values
                                           ``otherwise`` (null)
     ``(f, "std_gap", otherwise)``         sample standard deviation of those, below three values ``otherwise`` (null)
-    ``(f, "top", k)``                     the k most frequent values with their counts, exact; ties by value
+    ``(f, "top", k, w)``                  the k most frequent values with their counts, exact; ties by value. With a
+                                          field ``w``, those with the largest sums of it, called ``weight``
+    ``(f, "weighted_mean", w)``           mean weighted by the field ``w``, in float64 from compensated sums, of the
+                                          records that have both; null if the weights sum to 0, or a product overflows
+    ``(f, "collect")``                    the values as a list, in their order of arrival (of panes where windows
+                                          overlap, of sessions that merge); with the type of their field
     ``(f, "ewm", span, warmup)``          exponentially weighted mean, ``mean + 2 / (span + 1) (x - mean)``, after a
                                           number of values (0) with the plain mean; null at a missing value. Like the
                                           next two, only at each record of unbounded windows
@@ -255,6 +260,9 @@ class Window(WindowTask, SketchTask):
             "median": ("value", "quantile", 0.5),
             "kinds": ("text", "distinct", 6),
             "best": ("text", "top", 2),
+            "heavy": ("text", "top", 2, "value"),
+            "weighted": ("value", "weighted_mean", "value"),
+            "all": ("text", "collect"),
             "unique": ("text", "unique"),
             "above": ("value", "matches", ">", 3),
             "odd": ("value", "share", "&", 1),

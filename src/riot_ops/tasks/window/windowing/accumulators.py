@@ -185,7 +185,9 @@ def ranks_within_groups(groups: Numbers) -> Numbers:
 def _select_rows(column: Any, rows: Numbers) -> Any:
     """Select rows from the input of a stat."""
     if isinstance(column, tuple):
-        return tuple(part[rows] if part.size else part for part in column)
+        return tuple(_select_rows(part, rows) for part in column)
+    if isinstance(column, pa.Array):
+        return column.take(pa.array(rows))
     if isinstance(column, list):
         return [column[row] for row in rows.tolist()]
     return column[rows] if column.size else column

@@ -40,12 +40,14 @@ from riot_ops.tasks.window.windowing.stats import (
     Lasts,
     MatchCounts,
     Moments,
+    Products,
     Stat,
     Sums,
     TimeGaps,
     TimeSpans,
+    Weights,
 )
-from riot_ops.tasks.window.windowing.value_stats import DistinctHashes, HashSet, Samples, ValueCounts
+from riot_ops.tasks.window.windowing.value_stats import Collected, DistinctHashes, HashSet, Samples, ValueCounts
 
 __all__ = ["BoundAggregate", "bind_aggregate", "field_of"]
 
@@ -73,6 +75,8 @@ class BoundAggregate:
         Whether it depends on the event times of records.
     ordered : bool
         Whether it is only known at each record, as it depends on the order of all records.
+    weight : (str, str) or None
+        A second field and the requirement on it.
     """
 
     stats: tuple[Stat, ...]
@@ -81,6 +85,7 @@ class BoundAggregate:
     result: Callable[[Cells], pa.Array]
     timed: bool = False
     ordered: bool = False
+    weight: tuple[str, Requirement] | None = None
 
 
 def field_of(spec: Any) -> str | None:
@@ -121,8 +126,14 @@ def bind_aggregate(name: str, spec: Any, schema: pa.Schema | None = None) -> Bou
         raise ConfigError(
             f"aggregates: {name!r}: {function} takes {max_options} options after its field, got {options!r}"
         )
-    dtype = None if schema is None or of not in schema.names else schema.field(of).type
+    dtype = _type_of(of, schema)
+    if function == "top" and len(options) == 2:
+        options.append(_type_of(options[1], schema))
     return make(name, of, dtype, *options)
+
+
+def _type_of(field: Any, schema: pa.Schema | None) -> pa.DataType | None:
+    return schema.field(field).type if schema is not None and field in schema.names else None
 
 
 def _null_where_empty(values: npt.NDArray[np.float64], n: Any) -> pa.Array:
@@ -348,7 +359,20 @@ def _distinct(name: str, of: str, dtype: pa.DataType | None, precision: Any = 10
     return BoundAggregate((stat,), pa.int64(), "any", result)
 
 
-def _top(name: str, of: str, dtype: pa.DataType | None, k: Any = None) -> BoundAggregate:
+def _weight_of(name: str, function: str, weight: Any) -> str:
+    if not isinstance(weight, str):
+        raise ConfigError(f"aggregates: {name!r}: {function} needs the field of the weights, got {weight!r}")
+    return weight
+
+
+def _top(
+    name: str,
+    of: str,
+    dtype: pa.DataType | None,
+    k: Any = None,
+    weight: Any = None,
+    of_weight: pa.DataType | None = None,
+) -> BoundAggregate:
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise ConfigError(f"aggregates: {name!r}: top needs a number of values >= 1 after its field, got {k!r}")
     known = None if dtype is None or pa.types.is_null(dtype) else dtype
@@ -358,7 +382,9 @@ def _top(name: str, of: str, dtype: pa.DataType | None, k: Any = None) -> BoundA
         raise ConfigError(
             f"aggregates: {name!r}: top supports text, numbers and booleans, its field {of!r} has {dtype}"
         )
-    stat = ValueCounts(of)
+    stat = ValueCounts(of, None if weight is None else _weight_of(name, "top", weight))
+    whole = weight is None or of_weight is None or pa.types.is_integer(of_weight) or pa.types.is_boolean(of_weight)
+    label, kind = ("count" if weight is None else "weight"), (pa.int64() if whole else pa.float64())
 
     def result(cells: Cells) -> pa.Array:
         (counted,) = (cells[cell] for cell in stat.cells())
@@ -370,12 +396,49 @@ def _top(name: str, of: str, dtype: pa.DataType | None, k: Any = None) -> BoundA
         if inferred is None and any(isinstance(v, int) and v >= 2**63 for v in found):
             inferred = pa.uint64()
         values = pa.array(found, inferred)
-        counts = pa.array([n for _, n in pairs], pa.int64())
+        counts = _weights([n for _, n in pairs], kind if weight is None or of_weight is not None else None)
         ends = pa.array(np.cumsum([0, *map(len, best)]), pa.int32())
-        return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([values, counts], ["value", "count"]))
+        return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([values, counts], ["value", label]))
 
-    pairs = pa.list_(pa.struct([("value", known or pa.string()), ("count", pa.int64())]))
-    return BoundAggregate((stat,), pairs, "any", result)
+    pairs = pa.list_(pa.struct([("value", known or pa.string()), (label, kind)]))
+    needs: tuple[str, Requirement] | None = None if weight is None else (weight, "exact number")
+    return BoundAggregate((stat,), pairs, "any", result, weight=needs)
+
+
+def _weights(sums: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Build a column of sums, null where one does not fit; without a type, that of the sums."""
+    if kind is None:
+        kind = pa.float64() if any(isinstance(n, float) for n in sums) else pa.int64()
+    return pa.array([None if isinstance(n, int) and not -(2**63) <= n < 2**63 else n for n in sums], kind)
+
+
+def _weighted_mean(name: str, of: str, dtype: pa.DataType | None, weight: Any = None) -> BoundAggregate:
+    weight = _weight_of(name, "weighted_mean", weight)
+    products, weights = Products(of, weight), Weights(of, weight)
+    cells_of = (*products.cells(), *weights.cells())
+
+    def result(cells: Cells) -> pa.Array:
+        total, rest, whole, part = (cells[cell] for cell in cells_of)
+        with np.errstate(all="ignore"):
+            means = (total + rest) / (whole + part)
+        return _null_where_nan(np.where(np.isfinite(means), means, np.nan))
+
+    return BoundAggregate((products, weights), pa.float64(), "number", result, weight=(weight, "number"))
+
+
+def _collect(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+    stat = Collected(of)
+    (cell,) = stat.cells()
+    known = None if dtype is None or pa.types.is_null(dtype) else dtype
+
+    def result(cells: Cells) -> pa.Array:
+        parts = [part for one in cells[cell] for part in one or ()]
+        kind = known or (parts[0].type if parts else pa.string())
+        sizes = [sum(map(len, one or ())) for one in cells[cell]]
+        values = pa.concat_arrays([part.cast(kind) for part in parts]) if parts else pa.nulls(0, kind)
+        return pa.ListArray.from_arrays(pa.array(np.cumsum([0, *sizes]), pa.int32()), values)
+
+    return BoundAggregate((stat,), pa.list_(known or pa.string()), "any", result)
 
 
 def _checked_number(name: str, what: str, value: Any, low: float, high: float = inf) -> float:
@@ -451,7 +514,9 @@ _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "quantile": (_quantile, 2),
     "distinct": (_distinct, 1),
     "unique": (_unique, 0),
-    "top": (_top, 1),
+    "top": (_top, 2),
+    "weighted_mean": (_weighted_mean, 1),
+    "collect": (_collect, 0),
     "matches": (_matches, 2),
     "share": (_share, 2),
     "duration": (_duration, 0),

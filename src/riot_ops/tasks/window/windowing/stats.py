@@ -42,10 +42,12 @@ __all__ = [
     "Lasts",
     "MatchCounts",
     "Moments",
+    "Products",
     "Stat",
     "Sums",
     "TimeGaps",
     "TimeSpans",
+    "Weights",
 ]
 
 Cells = dict[str, Any]
@@ -253,6 +255,39 @@ class Sums(ExactStat):
         if not running.run_whole_sums(groups, values, cells[held[0]], cells[held[1]], whole, total, rest):
             return {self.whole: whole}
         return {held[0]: total, held[1]: rest}
+
+
+@dataclass(frozen=True)
+class Products(Sums):
+    """Compensated sum of products with a weight."""
+
+    weight: str
+
+    def _cell_name(self, cell: str) -> str:
+        return super()._cell_name(f"{cell} by {self.weight}")
+
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
+        if batch is None:
+            return NO_VALUES, NO_VALUES
+        return self._summands(*(float_column(batch.column(name))[0] for name in (self.field, self.weight))), NO_VALUES
+
+    def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
+        return self.column(batch, key)
+
+    def _summands(self, values: Any, weights: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return values * weights
+
+
+@dataclass(frozen=True)
+class Weights(Products):
+    """Compensated sum of the weights of values that are present."""
+
+    def _cell_name(self, cell: str) -> str:
+        return f"weight {super()._cell_name(cell)}"
+
+    def _summands(self, values: Any, weights: Any) -> Any:
+        return np.where(np.isnan(values), np.nan, weights)
 
 
 class Extremes(ExactStat):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.operator import StateField
 from riot_ops.kernels.arrays.hashing import NO_SECRET
@@ -24,7 +25,10 @@ from riot_ops.kernels.stats.hyperloglog import hash_values
 from riot_ops.tasks.window.windowing.sample import Sample
 from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Numbers, Stat
 
-__all__ = ["DistinctHashes", "HashSet", "ObjectStat", "Samples", "ValueCounts", "object_field"]
+__all__ = ["Collected", "DistinctHashes", "HashSet", "ObjectStat", "Samples", "ValueCounts", "object_field"]
+
+#: Arrays of collected values that are joined beyond it.
+MAX_PARTS = 64
 
 
 class ObjectStat(Stat):
@@ -70,23 +74,34 @@ def object_field(stat: Stat) -> StateField:
 
 @dataclass(frozen=True)
 class ValueCounts(ObjectStat):
-    """Frequency of each value, as a dict."""
+    """Frequency of each value, or the sum of its weights, as a dict."""
+
+    weight: str | None = None
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._cell_name("values"): ("object", 0, None)}
+        name = "values" if self.weight is None else f"weights {self.weight}"
+        return {self._cell_name(name): ("object", 0, None)}
 
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
-        return [] if batch is None else batch.column(self.field).to_pylist()
+        """Return pairs of value and weight, None where one is missing."""
+        if batch is None:
+            return []
+        values = batch.column(self.field).to_pylist()
+        weights = [1] * len(values) if self.weight is None else batch.column(self.weight).to_pylist()
+        return [
+            None if _is_missing(value) or _is_missing(weight) else (value, weight)
+            for value, weight in zip(values, weights, strict=True)
+        ]
 
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
         (found,) = self._cell_arrays(cells)
-        for g, value in zip(groups[start:stop].tolist(), values[start:stop], strict=True):
-            if g < 0 or value is None or (isinstance(value, float) and isnan(value)):
+        for g, pair in zip(groups[start:stop].tolist(), values[start:stop], strict=True):
+            if g < 0 or pair is None:
                 continue
             counts = found[g]
             if counts is None:
                 counts = found[g] = {}
-            counts[value] = counts.get(value, 0) + 1
+            counts[pair[0]] = counts.get(pair[0], 0) + pair[1]
 
     def merged(self, own: dict[Any, int] | None, other: dict[Any, int]) -> dict[Any, int]:
         if own is None:
@@ -103,6 +118,56 @@ class ValueCounts(ObjectStat):
 
     def unpack(self, data: list[tuple[Any, int]]) -> dict[Any, int]:
         return dict(data)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and isnan(value))
+
+
+@dataclass(frozen=True)
+class Collected(ObjectStat):
+    """The values in their order, as a list of Arrow arrays."""
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        return {self._cell_name("collected"): ("object", 0, None)}
+
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
+        """Return the values, None without a batch, and which are present."""
+        if batch is None:
+            return pa.nulls(0), np.empty(0, np.bool_)
+        column = batch.column(self.field)
+        return column, np.asarray(column.is_valid()) & ~np.asarray(pc.is_null(column, nan_is_null=True))
+
+    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
+        (found,) = self._cell_arrays(cells)
+        column, present = values
+        rows = start + np.flatnonzero((groups[start:stop] >= 0) & present[start:stop])
+        for g, mine in _by_group(groups[rows], rows):
+            found[g] = _with_part(found[g] or [], column.take(pa.array(mine)))
+
+    def merged(self, own: list[pa.Array] | None, other: list[pa.Array]) -> list[pa.Array]:
+        return [*(own or []), *other]
+
+    def frozen(self, one: list[pa.Array]) -> list[pa.Array]:
+        return list(one)
+
+    def pack(self, one: list[pa.Array]) -> bytes:
+        values = pa.concat_arrays(one)
+        sink = pa.BufferOutputStream()
+        batch = pa.record_batch([pa.array(values.to_pylist(), values.type)], ["values"])  # without spare room
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    def unpack(self, data: str) -> list[pa.Array]:
+        with pa.ipc.open_stream(b64decode(data)) as reader:
+            return [batch.column(0) for batch in reader]
+
+
+def _with_part(parts: list[pa.Array], part: pa.Array) -> list[pa.Array]:
+    """Append an array; many small ones become one."""
+    parts = [*parts, part]
+    return [pa.concat_arrays(parts)] if len(parts) > MAX_PARTS else parts
 
 
 class HashSet:

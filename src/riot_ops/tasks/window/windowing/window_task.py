@@ -133,8 +133,9 @@ class WindowTask(KeyedTask, ReadableState):
         needs: dict[str, Requirement] = {"event_time": "any"} if self.timed else {}
         for name, one in self.bound_aggregates().items():
             of = field_of(self.aggregates[name])
-            if of is not None:
-                needs[of] = both_requirements(needs.get(of), one.needs)
+            fields = ([] if of is None else [(of, one.needs)]) + ([] if one.weight is None else [one.weight])
+            for field, needed in fields:
+                needs[field] = both_requirements(needs.get(field), needed)
         return needs
 
     @functools.cached_property
@@ -142,7 +143,9 @@ class WindowTask(KeyedTask, ReadableState):
         bound = self.bound_aggregates()
         # the sum behind a mean is exact
         computed = [self.aggregates[name] for name, one in bound.items() if one.needs == "number"]
-        return tuple(dict.fromkeys(of for of, function, *_ in computed if of is not None and function != "mean"))
+        fields = [of for of, function, *_ in computed if of is not None and function != "mean"]
+        fields += [one.weight[0] for one in bound.values() if one.weight is not None and one.weight[1] == "number"]
+        return tuple(dict.fromkeys(fields))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
