@@ -73,3 +73,35 @@ def test_changed_field_needs_another_shuffle():
     stages_of = [[step.id for step in stage.steps if step.keyed] for stage in plan(flow).stages]
     assert stages_of == [[], ["n", "same"], ["again"]]
     assert [stage.partition for stage in plan(flow).stages[1:]] == [("device",)] * 2
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "stays"),
+    [
+        (t.Unpivot(fields=("value", "other"), keep=("device",)), "device", True),
+        (t.Unpivot(fields={"value": "a", "other": "b"}, label="device"), "device", False),
+        (t.BagOfWords(field="text", keep=("device",)), "device", True),
+        (t.BagOfWords(field="text", whole=("device",)), "device", False),  # words have no device
+        (t.ParseSenML(field="text"), "sensor_id", False),
+        (t.ChangeDetector(fields=("value",), by="device"), "device", True),
+    ],
+    ids=lambda one: one.name() if hasattr(one, "name") else None,
+)
+def test_step_that_keeps_the_key_needs_no_other_shuffle(task, key, stays):
+    fields = {
+        "event_time": "timestamp[us, tz=UTC]",
+        key: "string",
+        "text": "string",
+        "value": "double",
+        "other": "double",
+    }
+    flow = ro.Dataflow("kept")
+    counted = flow.source("in", schema=fields).to(t.RunningCount(by=(key,), output="n"), id="n")
+    flow.sink("out", counted.to(task, id="between").to(t.RunningCount(by=(key,), output="again"), id="again"))
+    stages = [[step.id for step in stage.steps] for stage in plan(flow).stages[1:]]
+    assert stages == ([["n", "between", "again"]] if stays else [["n", "between"], ["again"]])
+
+
+def test_assembled_messages_keep_their_stage():
+    assert len(ro.dataflows.voip_stream().plan().shuffles) == 4
+    assert len(ro.dataflows.voip_stream().plan(fuse="coarse").shuffles) == 3

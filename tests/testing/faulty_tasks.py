@@ -135,6 +135,14 @@ class Undeclared(Total):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Masking(Total):
+    """Clears a field that it does not say it writes."""
+
+    def update(self, batch, slots, state, dead):
+        return replace_column(batch, "key", pa.array(["masked"] * batch.num_rows))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Traces(Total):
     """Adds a reading up before it rejects it as ``not_finite``."""
 
@@ -359,6 +367,7 @@ FAULTS = [
     (Aliasing, "output_is_not_mutated", "^rows that had been emitted changed later"),
     (Mutating, "input_is_not_mutated", "^the input was changed"),
     (Undeclared, "schema", r"(?s)^declared:.*but the output has:.*more: null"),
+    (Masking, "writes", "^key becomes 'masked', but writes\\(\\) does not name it"),
     (Trusting, "bad_input_schema", "^accepted although 'key' is missing"),
     (Traces, "missing_and_bad_values", r"^without the rejected records: rows\[\d+\] differ"),
     (Undocumented, "missing_and_bad_values", "^reason 'moody' is not documented"),

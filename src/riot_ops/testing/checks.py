@@ -26,6 +26,7 @@ from riot_ops.testing.declarations import (
     check_docstring,
     check_schema,
     check_serialisable,
+    check_writes,
 )
 from riot_ops.testing.records import (
     check_bounded_state,
@@ -46,6 +47,7 @@ CHECKS: tuple[Check, ...] = (
     check_docstring,
     check_serialisable,
     check_schema,
+    check_writes,
     check_bad_input_schema,
     check_input_is_not_mutated,
     check_output_is_not_mutated,

@@ -21,7 +21,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import NUMBER_REQUIREMENTS
-from riot_ops.core.order import TIMER_ORDINALS, next_ordinal
+from riot_ops.core.order import TIMER_ORDINALS, is_ordinal, next_ordinal
+from riot_ops.core.parameters import as_names
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
 from riot_ops.ingest.step import declared_schema as as_declared
@@ -36,6 +37,7 @@ __all__ = [
     "check_docstring",
     "check_schema",
     "check_serialisable",
+    "check_writes",
 ]
 
 SECTIONS = ("Parameters", "Shapes and rates", "Missing values", "Errors", "References", "Examples")
@@ -192,6 +194,28 @@ def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared_schema: pa.Sch
     for field in out.schema:
         assert field.name in declared_schema.names, f"the undeclared field {field.name} is emitted at the end"
         out.column(field.name).cast(declared_schema.field(field.name).type)
+
+
+@applies_if(lambda case: case.task.writes() is not None)
+def check_writes(case: Case) -> None:
+    """A field that ``writes()`` does not name has, in each output record, the value of a record that it came from.
+
+    The planner believes it: a step that is keyed by the field may then run without another shuffle.
+    """
+    task, batch = case.task, with_row_numbers(case.batch)
+    written = {"seq", "event_time", *(task.writes() or ())}
+    kept = [name for name in batch.schema.names if name not in written and not is_ordinal(name)]
+    places = as_names(task.by) if isinstance(task, KeyedTask) else ("seq",)
+    given: dict[str, set[str]] = {}
+    for row in batch.to_pylist():
+        for name in kept:
+            given.setdefault(f"{name} {exact([row[place] for place in places])}", set()).add(exact(row[name]))
+    run = TaskRun(task)
+    run.push(batch)
+    for row in run.rows:
+        for name in (name for name in kept if name in row):
+            found = given.get(f"{name} {exact([row.get(place) for place in places])}", ())
+            assert exact(row[name]) in found, f"{name} becomes {row[name]!r}, but writes() does not name it"
 
 
 @applies_if(lambda case: bool(case.task.requires()))

@@ -139,8 +139,8 @@ class Zip(PooledTask):
         named: dict[str, Requirement] = {} if self.entry is None else {self.entry: "text"}
         return {**super().requires(), self.field: "text", **named}
 
-    def writes(self) -> None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset(field.name for field in self._added_fields())
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

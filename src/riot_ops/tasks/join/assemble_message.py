@@ -179,8 +179,10 @@ class AssembleMessage(AligningOperator, PooledTask):
             extra[META] = "text"
         return {**super().requires(), OBS_TYPE: "text", self.value: "value", **extra}
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        names = _plan(self).names if self.layout != "csv" else ()
+        payload = ("payload",) if self.layout != "wide" else ()
+        return frozenset({*names, *payload, *(("complete",) if self.partial == "emit" else ())})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

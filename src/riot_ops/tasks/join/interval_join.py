@@ -204,8 +204,8 @@ class IntervalJoin(KeyedTask):
     def expands(self) -> bool:
         return True
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({"seq", "event_time"})  # each other field is that of one of the two records
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

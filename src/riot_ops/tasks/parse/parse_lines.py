@@ -335,7 +335,7 @@ class HeaderLines(KeyedTask):
         return self._parser(self.header).requires()
 
     def writes(self) -> frozenset[str] | None:
-        return None
+        return self._parser(self.header).writes()
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

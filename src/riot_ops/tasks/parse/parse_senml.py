@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.order import next_ordinal, ordinals
+from riot_ops.core.order import is_ordinal, next_ordinal, ordinals
 from riot_ops.core.parameters import Bytes
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import concat_batches
@@ -169,8 +169,9 @@ class ParseSenML(StatelessTask):
     def expands(self) -> bool:
         return self.layout == "observations"
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        names = self.output_schema(pa.schema([(self.field, pa.string())])).names
+        return frozenset(name for name in names if not is_ordinal(name))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -88,8 +88,8 @@ class Unpivot(StatelessTask):
     def requires(self) -> Mapping[str, Requirement]:
         return dict.fromkeys((*self.fields, *self.keep), "any")
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.label, self.value})
 
     def expands(self) -> bool:
         return True

@@ -125,8 +125,8 @@ class PlotLines(StatelessTask):
     def _lists(self) -> list[str]:
         return [name for name in (self.times, self.value, self.line, self.ahead) if name is not None]
 
-    def writes(self) -> None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({NAME, DATA})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

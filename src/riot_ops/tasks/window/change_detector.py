@@ -122,8 +122,8 @@ class ChangeDetector(KeyedTask):
     def expands(self) -> bool:
         return True
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.output, self.value})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

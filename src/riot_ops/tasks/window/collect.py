@@ -116,7 +116,7 @@ class Collect(KeyedTask):
         return True
 
     def writes(self) -> None:
-        return None
+        return None  # each field of the input but those of the key becomes a list
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None), "blocks": StateField("int64")}

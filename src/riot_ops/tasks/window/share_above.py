@@ -163,8 +163,8 @@ class ShareAbove(KeyedTask):
     def expands(self) -> bool:
         return True
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({"window_start", "window_end", self.output})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -164,8 +164,8 @@ class SlidingWindow(KeyedTask):
     def expands(self) -> bool:
         return True
 
-    def writes(self) -> frozenset[str] | None:
-        return frozenset({self.action, "event_time"})
+    def writes(self) -> None:
+        return None  # a leaving record has nulls in each field that it does not keep
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -137,8 +137,8 @@ class SortByEventTime(KeyedTask):
         extra: dict[str, Requirement] = {} if self.order is None else {self.order: "exact number"}
         return {**super().requires(), "event_time": "any", **extra}
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({"seq", "event_time"})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -117,8 +117,8 @@ class BagOfWords(StatelessTask):
             out = out.append(pa.field(name, dtype))
         return with_next_ordinal(out)
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({*self._output_fields, *(self.whole or ())})  # words have nulls in the fields of whole texts
 
     def expands(self) -> bool:
         return True

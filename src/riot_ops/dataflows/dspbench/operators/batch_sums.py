@@ -102,8 +102,8 @@ class BatchSums(TimeBatchTask):
         needed: dict[str, Requirement] = dict.fromkeys(self.groups, "key")
         return {**needed, **super().requires()}
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> None:
+        return None  # each field of the input that it does not sum or group by becomes null
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

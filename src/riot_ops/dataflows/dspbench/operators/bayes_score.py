@@ -262,8 +262,8 @@ class BayesScore(PooledTask):
         numbers: dict[str, Requirement] = dict.fromkeys((self.different, "count_bad", "count_good"), "number")
         return {**super().requires(), **dict.fromkeys(self.keep, "any"), self.word: "text", **numbers}
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset(OUTPUTS)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -125,8 +125,8 @@ class CountSpamWords(KeyedTask):
             schema = with_field(schema, pa.field(name, pa.int64()))
         return schema
 
-    def writes(self) -> frozenset[str] | None:
-        return frozenset(OUTPUTS) if self.emit == "each" else None
+    def writes(self) -> frozenset[str]:
+        return frozenset(OUTPUTS)
 
     def state_fields(self) -> Mapping[str, StateField]:
         known = {} if self.table is None else {"known": StateField("bool", initial=False)}

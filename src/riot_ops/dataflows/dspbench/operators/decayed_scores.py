@@ -140,8 +140,8 @@ class DecayedScores(TimeBatchTask):
     def expands(self) -> bool:
         return True
 
-    def writes(self) -> frozenset[str] | None:
-        return None
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.thing, self.score, self.output, *(() if self.time is None else (self.time,))})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
