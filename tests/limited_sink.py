@@ -15,12 +15,12 @@ import riot_ops as ro
 class LimitedSink(ro.ParquetSink):
     """Parquet files of which those of one stream find no space while the file ``full`` is in the folder above."""
 
-    def __init__(self, directory: Path, stream: str) -> None:
-        super().__init__(directory)
+    def __init__(self, folder: Path, stream: str) -> None:
+        super().__init__(folder)
         self.stream = stream
 
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
         path.touch()
-        if path.parent.name == self.stream and (self.directory.parent / "full").exists():
+        if path.parent.name == self.stream and (self.folder.parent / "full").exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().open_file(path, schema)

@@ -59,7 +59,7 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
     return choose.choice(
         [
             lambda: t.KalmanFilter(by=by, process_noise=choose.choice([0.125, 0.5])),
-            lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
+            lambda: t.KalmanFilter(by=by, prior="first", output=choose.choice([None, "smooth"])),
             lambda: t.MovingAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
             lambda: t.MovingAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
             lambda: random_time_window(choose, by),

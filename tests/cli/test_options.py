@@ -240,7 +240,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
         names = ("trigger", "buffering", "overwrite", "max_records", "target")
         found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
-        assert (given["checkpoint"], given["sinks"].directory, given["source"]) == (
+        assert (given["checkpoint"], given["sinks"].folder, given["source"]) == (
             tmp_path / "kept",
             job.out,
             "source",

@@ -92,8 +92,8 @@ def test_too_large_state_is_refused_by_name():
     assert t.Deduplicate(fields="v", capacity=10**8).capacity == 10**8  # one filter for the stream
     with pytest.raises(ConfigError, match=r"Deduplicate: capacity = 100000000: .* bytes"):
         t.Deduplicate(by="k", fields="v", capacity=10**8)
-    with pytest.raises(ConfigError, match=r"SecondOrderMoment: width = 1048576: .* bytes"):
-        t.SecondOrderMoment(by="k", method="tug_of_war", depth=1000, width=2**20)
+    with pytest.raises(ConfigError, match=r"SecondOrderMoment: counters = 1048576: .* bytes"):
+        t.SecondOrderMoment(by="k", method="tug_of_war", depth=1000, counters=2**20)
     for n in (10**12, 10**400):
         with pytest.raises(ConfigError, match="expected_insertions must be at most"):
             BloomFilter(n)

@@ -13,7 +13,7 @@ from tests.core.test_file_sink import ROWS, flow
 
 def test_console_shows_the_first_records_of_each_batch():
     lines = []
-    flow("a").run(ROWS, sinks={"out": ConsoleSink(rows=2, write=lines.append)}, batch_size=5)
+    flow("a").run(ROWS, sinks={"out": ConsoleSink(max_rows=2, write=lines.append)}, batch_size=5)
     assert len(lines) == 6
     assert lines[0].startswith("a: ") and "value=" in lines[0]
     assert lines[2] == lines[5] == "a: … 3 more"

@@ -161,7 +161,7 @@ def test_damaged_objects_are_rejected(code, source):
 
 #: By application and source: options, and good lines at the limits of the format.
 LIMITS = {
-    ("fd", "cards"): ({"state_ordinal": 0}, ["c,MNN", "c,MNN,t", "c,MNN,t,x"]),
+    ("fd", "cards"): ({"column": 0}, ["c,MNN", "c,MNN,t", "c,MNN,t,x"]),
     ("mo", "usage"): ({}, ["m_1,1,0,100,,,-1,101,101", "m_1,1,100,0,1,2,3,4,5"]),
     ("mo", "usage of more processors"): ({"cpu_scale": 1600, "memory_scale": 1}, ["m_1,1,1600,100,,,1,1,1"]),
     ("mo", "usage of google"): ({"format": "google"}, ["1,1,1,0,m_1,1,0" + "," * 12, "1,1,1,0,m_1,0,1.0" + "," * 12]),

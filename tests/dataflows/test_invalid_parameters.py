@@ -57,13 +57,13 @@ def test_unknown_choice_is_refused_with_the_known_ones(kind, name):
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
     [
-        ("voip_stream", "buckets_per_word", 0),
+        ("voip_stream", "per_word", 0),
         ("voip_stream", "variation_error", 0),
         ("machine_outlier", "decay", -1),
         ("etl", "batch", 0),
         ("stats", "average_window", 0),
-        ("reinforcement_learner", "reward_every", 0),
-        ("reinforcement_learner", "random_selection_prob", -0.5),
+        ("reinforcement_learner", "feedback_every", 0),
+        ("reinforcement_learner", "explore", -0.5),
         ("trending_topics", "rankers", 0),
         ("equipment_monitoring", "max_pending", 0),
     ],

@@ -31,7 +31,7 @@ SECRET = Secret("x")
         ("etl", ETL, "annotated", ("room",), "annotate", "columns", None, ("room",)),
         ("etl", ETL, "window", 7, "interpolate", "window", 5, 7),
         ("etl", ETL, "timeout", "7500ms", "join", "timeout", timedelta(seconds=60), timedelta(seconds=7.5)),
-        ("etl", ETL, "partial", "drop", "join", "partial", "emit", "drop"),
+        ("etl", ETL, "partial", False, "join", "partial", True, False),
         ("etl", ETL, "store", "memory", "insert", "store", "azure-table://", "memory"),
         ("etl", ETL, "table", "other", "insert", "table", "readings", "other"),
         ("etl", ETL, "batch", 7, "insert", "batch", 100, 7),

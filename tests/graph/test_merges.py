@@ -88,7 +88,7 @@ def branches(choose, order=None):
     ways = [source.to(task, id=f"w{place}") for place, task in enumerate(choose.sample(tasks, 3))]
     ways = [source, *ways] if choose.random() < 0.3 else ways
     places = [*range(len(ways))] if order is None else order(len(ways))
-    both = ro.merge(*(ways[place] for place in places)).to(t.KalmanFilter(by=("device",), initial="first"), id="k")
+    both = ro.merge(*(ways[place] for place in places)).to(t.KalmanFilter(by=("device",), prior="first"), id="k")
     return flow.sink("out", both)
 
 

@@ -57,7 +57,7 @@ class Slow(MemorySink):
 @pytest.mark.long
 @pytest.mark.parametrize("samples", [1, 7, 1000])
 def test_counts_equal_the_records(samples: int) -> None:
-    probe = Probe(samples=samples, every_s=None)
+    probe = Probe(samples=samples, every=None)
     result = smooth().run(values(12_345), batch_size=1000, probe=probe)
     report = probe.report()
     assert report.inputs == result.summary.messages == 12_345
@@ -73,7 +73,7 @@ def test_each_delivery_has_the_latency_of_its_message_of_several_sources(merging
     late, early = (flow.source(name, schema={"value": "double"}) for name in ("late", "early"))
     check = t.RangeFilter(by=None, bounds={"value": (0, 7)}, on_fail="reject")
     flow.sink("out", late, early.to(check, id="few"), merge(late, early).to(t.NoOp(), id="both"))
-    probe = Probe(samples=1000, every_s=None)
+    probe = Probe(samples=1000, every=None)
     flow.run({"late": values(5), "early": values(10)}, probe=probe, cores=1)
     report = probe.report()
     assert report.rows == {"late": 5, "few": 8, "both": 15, "errors": 2}
@@ -85,7 +85,7 @@ def test_errors_are_counted() -> None:
     flow.sink("out", flow.source("in").to(t.ParseSenML(schema="city"), id="parse"))
     records = pa.table({"payload": [b"{", b"[", None]}).cast(pa.schema([("payload", pa.binary())]))
     records = records.append_column("event_time", pa.nulls(3, pa.timestamp("us", tz="UTC")))
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     summary = flow.run(MemorySource(records), probe=probe).summary
     assert probe.report().rows == summary.rows == {"errors": 3}
     assert math.isfinite(probe.report().latency(0.5)[0])
@@ -95,14 +95,14 @@ def test_several_records_of_a_message_are_one_message() -> None:
     flow = Dataflow("smooth")
     source = flow.source("city", schema=CitySource(format="observations").schema)
     flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     flow.run(city(sensors=7, messages=1000, format="observations"), sinks=DiscardSink(), probe=probe)
     report = probe.report()
     assert (report.inputs, report.outputs, report.selectivity) == (1000, 5000, 5.0)
 
 
 def test_run_without_input() -> None:
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     smooth().run(values(0), probe=probe)
     report = probe.report()
     assert (report.inputs, report.outputs) == (0, 0)
@@ -117,7 +117,7 @@ def test_failed_run_counts_only_committed_records() -> None:
         def writer(self, batch_id: int, partition: int) -> Any:
             raise OSError("no room")
 
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     with pytest.raises(OSError, match="no room"):
         smooth().run(values(10), sinks=Failing(), probe=probe)
     assert probe.report().outputs == 0
@@ -125,7 +125,7 @@ def test_failed_run_counts_only_committed_records() -> None:
 
 def test_restarted_run_accepts_another_probe(tmp_path: Path) -> None:
     for n in (30, 75):
-        probe = Probe(every_s=None)
+        probe = Probe(every=None)
         smooth().run(MemorySource(values(n)), out=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
         assert probe.report().inputs == (30 if n == 30 else 45)
     assert len(ParquetSink(tmp_path / "out").files()) == 4
@@ -137,7 +137,7 @@ def test_restarted_run_accepts_another_probe(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_latency_counts_from_the_due_time() -> None:
     """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     begun = time.time()
     smooth().run(PacedSource(MemorySource(values(60)), rate=100), sinks=Slow(), probe=probe)
     report = probe.report()
@@ -151,7 +151,7 @@ def test_latency_counts_from_the_due_time() -> None:
 def test_latency_of_a_window_is_that_of_its_closing_message() -> None:
     flow = Dataflow("windows")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=50), id="avg"))
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     flow.run(PacedSource(MemorySource(values(100)), rate=200), sinks=DiscardSink(), probe=probe)
     latencies, weights = probe.report().latencies()
     assert weights.tolist() == [1.0, 1.0]
@@ -162,7 +162,7 @@ def test_flushed_records_are_counted_but_not_timed() -> None:
     flow = Dataflow("train")
     sensors = flow.source("in", schema={"sensor_id": "string"})
     flow.sink("out", sensors.to(t.TrainBloomFilter(expected_insertions=10), id="train"))
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     flow.run([{"sensor_id": "a"}, {"sensor_id": "ü"}], probe=probe)
     report = probe.report()
     assert report.rows == {"train": 1}
@@ -171,7 +171,7 @@ def test_flushed_records_are_counted_but_not_timed() -> None:
 
 @pytest.mark.long
 def test_rates_and_queue_of_a_steady_run() -> None:
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     smooth().run(PacedSource(MemorySource(values(3000)), rate=3000), sinks=DiscardSink(), probe=probe)
     report = probe.report()
     run = report.series(0.1)
@@ -202,7 +202,7 @@ def losing() -> Dataflow:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
 def test_run_with_half_of_its_records_has_jitter_one_half(how: str) -> None:
-    probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
+    probe = Probe(every=None, selectivity=1.0 if how == "of the probe" else None)
     losing().run(
         PacedSource(MemorySource(values(2000)), rate=4000),
         sinks=DiscardSink(),
@@ -224,7 +224,7 @@ def test_expected_records_follow_declared_selectivities() -> None:
     flow.sink("out", kalman, source.to(t.SecondOrderMoment(by=by), id="som"))
     flow.sink("again", kalman)
     assert declared_selectivity(flow) == {"city": 3.0}
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     flow.run(city(sensors=7, messages=1000, format="observations"), sinks=DiscardSink(), probe=probe)
     assert probe.report().expected == 15.0  # five readings in a message
 
@@ -237,7 +237,7 @@ def test_copies_for_instances_count_as_expected() -> None:
 
 
 def test_undeclared_selectivity_gives_no_jitter() -> None:
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     smooth().run(values(100), probe=probe)
     assert math.isnan(probe.report().expected)
     with pytest.raises(ConfigError, match="give selectivity="):
@@ -275,7 +275,7 @@ def test_wrong_clock_is_reported_and_corrected(
     monkeypatch: pytest.MonkeyPatch, ahead: float, rate: float | None
 ) -> None:
     elsewhere(monkeypatch, ahead)
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     source = MemorySource(values(100))
     smooth().run(source if rate is None else PacedSource(source, rate=rate), sinks=DiscardSink(), probe=probe)
     report = probe.report()
@@ -292,7 +292,7 @@ def test_wrong_clock_is_reported_and_corrected(
 
 
 def test_second_run_of_a_probe_is_refused() -> None:
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     smooth().run(values(1), probe=probe)
     with pytest.raises(ConfigError, match="one run"):
         smooth().run(values(1), probe=probe)
@@ -313,7 +313,7 @@ def test_source_copy_in_another_process_logs_its_reads(tmp_path: Path) -> None:
 
 
 def test_files_of_a_probe_are_removed_with_it() -> None:
-    probe = Probe(every_s=None)
+    probe = Probe(every=None)
     smooth().run(values(1), probe=probe)
     folder = probe.folder
     assert any(folder.iterdir())
@@ -330,7 +330,7 @@ def test_files_of_a_probe_are_removed_with_it() -> None:
 )
 def test_counts_and_times_on_spark(spark: Any, sink: Any) -> None:
     flow = smooth()
-    probe = Probe(every_s=0.2)
+    probe = Probe(every="200ms")
     query = flow.start(spark, values(5000), sinks=sink, max_records=2000, probe=probe)
     summary = query.wait()
     report = probe.report()

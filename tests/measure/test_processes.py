@@ -22,7 +22,7 @@ BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
 
 @pytest.mark.long
 def test_tree_includes_cpu_and_memory_of_child() -> None:
-    with ProcessTree(every_s=0.1) as tree:
+    with ProcessTree(every="100ms") as tree:
         child = subprocess.Popen([sys.executable, "-c", "x = bytearray(400_000_000)\n" + BUSY.format(s=1.5)])
         time.sleep(1.0)
         child.wait()
@@ -38,12 +38,12 @@ def test_single_process_is_sampled_without_page_walk(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(processes, "proportional_set_size", lambda pid: asked.append(pid) or 1)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        alone = ProcessTree(every_s=60, pid=sleeper.pid)
+        alone = ProcessTree(every="1min", pid=sleeper.pid)
         with alone:
             pass
         assert not asked
         assert 1e6 < alone.usage().memory[0] <= psutil.Process(sleeper.pid).memory_info().rss
-        with ProcessTree(every_s=60):
+        with ProcessTree(every="1min"):
             pass
         assert {sleeper.pid, os.getpid()} <= set(asked)
     finally:
@@ -53,7 +53,7 @@ def test_single_process_is_sampled_without_page_walk(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.long
 def test_child_ended_between_samples_is_counted() -> None:
-    with ProcessTree(every_s=60) as tree:
+    with ProcessTree(every="1min") as tree:
         before = tree.cpu_seconds()
         subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
         assert 0.05 < tree.cpu_seconds() - before < 5
@@ -122,13 +122,13 @@ def test_child_ended_during_a_sample_counts_once() -> None:
 
 def test_ended_root_gives_no_samples() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
-    tree = ProcessTree(every_s=0.05, pid=child.pid)
+    tree = ProcessTree(every="50ms", pid=child.pid)
     child.wait()
     with tree:
         time.sleep(0.15)
     assert tree.usage().cpu.size == 0
 
 
-def test_every_s_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match="every_s must be a finite number > 0, got 0"):
-        ProcessTree(every_s=0)
+def test_interval_of_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="every must be > 0 and at most 1e\\+09 seconds, got 0"):
+        ProcessTree(every="0s")

@@ -264,7 +264,9 @@ def rings(n=600, seed=0):
 @pytest.mark.filterwarnings("ignore")
 def test_network_training_equals_scikit_learn():
     x, labels = rings()
-    model = fit_network(x, labels, ("a", "b"), "c", hidden=(8, 4), epochs=30, activation="tanh", penalty=0.01, seed=3)
+    model = fit_network(
+        x, labels, ("a", "b"), "c", hidden=(8, 4), max_epochs=30, activation="tanh", penalty=0.01, seed=3
+    )
     net = MLPClassifier((8, 4), activation="tanh", alpha=0.01, max_iter=30, early_stopping=True, random_state=3)
     theirs = make_pipeline(StandardScaler(), net).fit(x, labels)
     np.testing.assert_allclose(model.probabilities(x), theirs.predict_proba(x), rtol=0, atol=1e-9)
@@ -274,14 +276,14 @@ def test_network_training_equals_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    "options", [{"hidden": (3,)}, {"activation": "logistic"}, {"penalty": 5.0}, {"epochs": 2}, {"validation": 0.4},
+    "options", [{"hidden": (3,)}, {"activation": "logistic"}, {"penalty": 5.0}, {"max_epochs": 2}, {"validation": 0.4},
                 {"seed": 1}, {"classes": ("near", "far", "middle")}]
 )  # fmt: skip
 def test_every_option_of_network_training_matters(options):
     x, labels = rings(200)
-    plain = fit_network(x, labels, ("a", "b"), "c", epochs=5)
-    assert fit_network(x, labels, ("a", "b"), "c", **{"epochs": 5} | options) != plain
-    assert fit_network(x, labels, ("a", "b"), "c", epochs=5) == plain
+    plain = fit_network(x, labels, ("a", "b"), "c", max_epochs=5)
+    assert fit_network(x, labels, ("a", "b"), "c", **{"max_epochs": 5} | options) != plain
+    assert fit_network(x, labels, ("a", "b"), "c", max_epochs=5) == plain
 
 
 def test_network_learns():

@@ -54,7 +54,7 @@ def test_merged_bloom_filter_knows_both_parts():
 
 
 def test_merged_moments_add_up():
-    moment = t.SecondOrderMoment(method="tug_of_war", depth=3, width=64)
+    moment = t.SecondOrderMoment(method="tug_of_war", depth=3, counters=64)
     here, there, both = sessions(moment, [{"value": 1.0}] * 5, [{"value": 1.0}] * 7, [{"value": 1.0}] * 12)
     here.merge(there.snapshot())
     assert here.snapshot() == both.snapshot()

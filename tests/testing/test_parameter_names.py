@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -10,11 +11,13 @@ import msgspec
 import pytest
 
 import riot_ops
+import riot_ops.models
+import riot_ops.reuse
 from riot_ops import ConfigError
 from riot_ops.core.parameters import Duration
 from riot_ops.testing import check_parameter_names
-from riot_ops.testing.parameter_names import parameter_uses, public_objects
-from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+from riot_ops.testing.parameter_names import covers, other_word, parameter_uses, public_objects
+from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS, SYNONYMS
 
 PACKAGES = (riot_ops, riot_ops.connectors, riot_ops.streams)
 
@@ -39,19 +42,42 @@ def test_table_and_exceptions_have_nothing_unused(public):
     assert set(PARAMETERS) == set(uses)
     for name, (reason, owners) in EXCEPTIONS.items():
         declared = PARAMETERS[name][0]
-        covered = {"int", "duration", "int or duration"} if declared == "records or duration" else {declared}
-        others = {owner for written, found in uses[name].items() if written not in covered for owner in found}
+        others = {owner for written, found in uses[name].items() if not covers(declared, written) for owner in found}
         assert set(owners.split(", ")) == others and reason.endswith("."), name
 
 
+def test_table_has_one_word_for_each_meaning():
+    assert {name for name in PARAMETERS if other_word(name) and name not in EXCEPTIONS} <= {"on_bad"}
+    meanings = [meaning for _, meaning in PARAMETERS.values()]
+    assert {one for one in meanings if meanings.count(one) > 1} <= {
+        "Ends of the ramp of the ratio.",  # one for each score of voip_stream
+        "Weight of each score in the total.",
+        "Divisors that scale the loads to [0, 1].",
+    }
+    words = {word for word in SYNONYMS.values() if not word.endswith("…")}
+    assert words <= {*PARAMETERS, "on_error"}
+
+
 def test_times_are_durations():
-    """Names of numbers of seconds are exceptions."""
-    named = {
-        name for name in PARAMETERS if name.endswith("_s") or {"seconds", "interval", "delay"} & set(name.split("_"))
-    }
-    assert {name for name in named if PARAMETERS[name][0] != "duration"} <= {
-        "confidence_limit_reduction_round_interval",  # a number of rounds
-    }
+    named = [name for name in PARAMETERS if {"seconds", "interval", "delay", "timeout"} & set(name.split("_"))]
+    assert {name for name in named if PARAMETERS[name][0] != "duration"} == set()
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, riot_ops.reuse, riot_ops.models, riot_ops.testing])
+def test_public_functions_have_no_unit_in_a_name(package):
+    """Of a number of milliseconds since 1970, the unit is part of the meaning."""
+    objects = [
+        one for name in package.__all__ if callable(one := getattr(package, name)) and hasattr(one, "__module__")
+    ]
+    for one in objects:
+        methods = [m for n, m in vars(one).items() if callable(m) and n[0] != "_"] if isinstance(one, type) else []
+        for function in (one, *methods):
+            try:
+                names = inspect.signature(function).parameters
+            except ValueError:
+                continue
+            wrong = [name for name in names if other_word(name).startswith("a duration") and name[-3:] != "_us"]
+            assert set(wrong) <= {"start_ms", "end_ms"}, function
 
 
 def by_number(by: int): ...
@@ -96,8 +122,8 @@ def test_name_without_meaning_is_reported_unless_given():
 
 
 def test_none_bounds_and_forms_of_durations_are_one_type():
-    def one(ttl: str | timedelta | None, top: Annotated[int, msgspec.Meta(ge=1)] | None): ...
-    def two(ttl: Duration, top: int): ...
+    def one(ttl: str | timedelta | None, k: Annotated[int, msgspec.Meta(ge=1)] | None): ...
+    def two(ttl: Duration, k: int): ...
     def three(window: int): ...
     def four(window: timedelta | str): ...
 

@@ -55,7 +55,7 @@ class TableWriter(Protocol):
 
 
 class FileSink(Sink):
-    """Writes ``<directory>/<stream>/part-<batch>-<partition>.<suffix>``.
+    """Writes ``<folder>/<stream>/part-<batch>-<partition>.<suffix>``.
 
     Effectively once: an atomic rename makes files visible at the commit of their batch, and a second commit of a batch
     replaces its files. A failed batch leaves none, and a crash at most hidden temporary files, which readers skip and
@@ -63,16 +63,16 @@ class FileSink(Sink):
 
     Parameters
     ----------
-    directory : str or Path
+    folder : str or Path
         A path or ``file:`` URI; created if missing.
     """
 
     #: Suffix of the files, without the dot.
     suffix: ClassVar[str]
 
-    def __init__(self, directory: str | Path) -> None:
-        self.directory: Path = local_path(directory, "directory").absolute()
-        self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the directory
+    def __init__(self, folder: str | Path) -> None:
+        self.folder: Path = local_path(folder, "folder").absolute()
+        self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the folder
 
     @abstractmethod
     def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
@@ -92,15 +92,15 @@ class FileSink(Sink):
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
         """Return the path of the committed file of one writer, for a stream in a batch."""
-        return self.directory / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
+        return self.folder / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
 
     def folders(self) -> list[Path]:
-        return [self.directory / stream for stream in sorted(self.schemas or ())]
+        return [self.folder / stream for stream in sorted(self.schemas or ())]
 
     def table(self, stream: str) -> pa.Table:
         """Return all records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
         paths = [path for _, name, path in self.files() if name == stream]
-        empty = (self.directory / stream).glob(f"{EMPTY}.{self.suffix}")
+        empty = (self.folder / stream).glob(f"{EMPTY}.{self.suffix}")
         pieces = [self.read_file(path, stream) for path in paths or empty]
         return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
 
@@ -110,7 +110,7 @@ class FileSink(Sink):
             for message in messages
             for stream, path, size, _ in message["files"]
         ]
-        publish_files(batch_id, self.directory, files)
+        publish_files(batch_id, self.folder, files)
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
     def abort(self, batch_id: int) -> None:
@@ -124,14 +124,12 @@ class FileSink(Sink):
             for path in (*files, *filter(Path.is_dir, self.folders())):
                 sync(path)
         except OSError as error:
-            raise ConnectorError(
-                f"batch {batch_id} cannot be flushed to disk below {self.directory}: {error}"
-            ) from error
+            raise ConnectorError(f"batch {batch_id} cannot be flushed to disk below {self.folder}: {error}") from error
 
     def begin(self, overwrite: bool) -> None:
         if self.files() and not overwrite:
             raise ConnectorError(
-                f"{self.directory} holds the output of an earlier run: use another directory, "
+                f"{self.folder} holds the output of an earlier run: use another folder, "
                 "continue with that run's checkpoint, or pass overwrite=True"
             )
         self.recover(0)
@@ -146,7 +144,7 @@ class FileSink(Sink):
         present = {stream for _, stream, _ in self.files()}
         for stream, schema in schemas.items():
             if stream not in present:
-                folder = self.directory / stream
+                folder = self.folder / stream
                 folder.mkdir(parents=True, exist_ok=True)
                 self.open_file(folder / f"{EMPTY}.{self.suffix}", schema).close()
 
@@ -162,7 +160,7 @@ class FileSink(Sink):
         return sorted(found)
 
     def _glob(self, pattern: str) -> Iterator[Path]:
-        for path in self.directory.glob(f"*/{pattern}"):
+        for path in self.folder.glob(f"*/{pattern}"):
             if self.schemas is None or path.parent.name in self.schemas:
                 yield path
 
@@ -173,7 +171,7 @@ class FileSink(Sink):
 
 
 class ParquetSink(FileSink):
-    """Writes ``<directory>/<stream>/part-<batch>-<partition>.parquet``, effectively once (see :class:`FileSink`).
+    """Writes ``<folder>/<stream>/part-<batch>-<partition>.parquet``, effectively once (see :class:`FileSink`).
 
     By default each batch (an epoch in process, a micro-batch on Spark) becomes visible with its commit, as a file
     per writer: a service with an epoch of ten seconds writes 8,640 files a day. With ``roll_bytes`` or
@@ -183,7 +181,7 @@ class ParquetSink(FileSink):
 
     Parameters
     ----------
-    directory : str or Path
+    folder : str or Path
         A path or ``file:`` URI; created if missing.
     compression : str, default "snappy"
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
@@ -211,13 +209,13 @@ class ParquetSink(FileSink):
 
     def __init__(
         self,
-        directory: str | Path,
+        folder: str | Path,
         compression: str = "snappy",
         *,
         roll_bytes: int | None = None,
         roll_interval: timedelta | str | None = None,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(folder)
         if not isinstance(compression, str) or compression.lower() not in CODECS:
             raise ConfigError(f"compression must be one of {', '.join(CODECS)}, got {compression!r}")
         if roll_bytes is not None and (type(roll_bytes) is not int or roll_bytes < 1):
@@ -299,7 +297,7 @@ class ParquetSink(FileSink):
         for stream, found in by_stream.items():
             paths = [path for _, path in found]
             if due(paths):
-                rolled = self.directory / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
+                rolled = self.folder / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
                 try:
                     self._merge(paths, rolled)
                 except (OSError, pa.ArrowException) as error:
@@ -352,7 +350,7 @@ class _FileWriter(Writer):
         self._rows[stream] = 0
         try:
             if stream not in self._open:
-                folder = self._sink.directory / stream
+                folder = self._sink.folder / stream
                 make_folder(folder)
                 path = folder / f".part-{uuid.uuid4().hex}"
                 try:
@@ -363,7 +361,7 @@ class _FileWriter(Writer):
             schema = self._open[stream][1].schema
             self._open[stream][1].write_table(pa.Table.from_batches(align_schemas(batches, schema)))
         except OSError as error:
-            raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
+            raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.folder}: {error}") from error
 
     def finish(self) -> Message:
         for stream in list(self._held):
@@ -373,7 +371,7 @@ class _FileWriter(Writer):
                 file.close()
             files = [(s, *self._rename(s), self._total[s]) for s in self._open]
         except OSError as error:
-            raise ConnectorError(f"cannot finish the files below {self._sink.directory}: {error}") from error
+            raise ConnectorError(f"cannot finish the files below {self._sink.folder}: {error}") from error
         return {"partition": self._partition, "files": files}
 
     def _rename(self, stream: str) -> tuple[str, int]:
@@ -397,7 +395,7 @@ class _FileWriter(Writer):
                 path.unlink(missing_ok=True)
 
 
-def publish_files(batch_id: int, directory: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
+def publish_files(batch_id: int, folder: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
     """Rename the hidden files of a batch to their final names; each file is given as hidden path, final path and size.
 
     It checks all files before it renames the first. If a commit is repeated, they have their final names already.
@@ -409,7 +407,7 @@ def publish_files(batch_id: int, directory: Path, files: Sequence[tuple[Path, Pa
             what = "is missing" if found is None else f"has {found:,} bytes instead of {size:,}"
             raise ConnectorError(
                 f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
-                f"On a cluster {directory} must be a folder that the driver and all workers share under "
+                f"On a cluster {folder} must be a folder that the driver and all workers share under "
                 "this path, and no other program may remove files in it"
             )
     try:
@@ -417,7 +415,7 @@ def publish_files(batch_id: int, directory: Path, files: Sequence[tuple[Path, Pa
             if present[hidden] is not None:
                 os.replace(hidden, final)
     except OSError as error:
-        raise ConnectorError(f"batch {batch_id} cannot be committed below {directory}: {error}") from error
+        raise ConnectorError(f"batch {batch_id} cannot be committed below {folder}: {error}") from error
 
 
 def _size(path: Path) -> int | None:

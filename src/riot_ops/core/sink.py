@@ -149,16 +149,16 @@ class MemorySink(CallbackSink):
 class ConsoleSink(CallbackSink):
     """Prints the first records of each batch, a line each; control characters are escaped."""
 
-    def __init__(self, rows: int = 10, write: Callable[[str], None] = print) -> None:
+    def __init__(self, max_rows: int = 10, write: Callable[[str], None] = print) -> None:
         super().__init__(self._show)
-        self._rows = rows
+        self._max_rows = max_rows
         self._write = write
 
     def _show(self, stream: str, batch: pa.RecordBatch) -> None:
-        for row in batch.slice(0, self._rows).to_pylist():
+        for row in batch.slice(0, self._max_rows).to_pylist():
             self._write(escape_control(f"{stream}: " + " ".join(f"{k}={v}" for k, v in row.items())))
-        if batch.num_rows > self._rows:
-            self._write(f"{stream}: … {batch.num_rows - self._rows} more")
+        if batch.num_rows > self._max_rows:
+            self._write(f"{stream}: … {batch.num_rows - self._max_rows} more")
 
 
 def result_batch(batch: pa.RecordBatch, ordinals: Set[str] | None) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ _JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: val
 
 
 class CSVSink(FileSink):
-    """Writes ``<directory>/<stream>/part-<batch>-<partition>.csv``, effectively once (see :class:`FileSink`).
+    """Writes ``<folder>/<stream>/part-<batch>-<partition>.csv``, effectively once (see :class:`FileSink`).
 
     Each file is UTF-8 with a header; lines end in a line feed. A missing value is an empty cell, an empty text is
     ``""``. Numbers keep all digits. Times are ISO 8601 with as many digits as their type has, and ``Z`` where they
@@ -31,7 +31,7 @@ class CSVSink(FileSink):
 
     Parameters
     ----------
-    directory : str or Path
+    folder : str or Path
         A path or ``file:`` URI; created if missing.
     delimiter : str, default ","
         One ASCII character between cells, neither a quote nor the end of a line.
@@ -62,8 +62,8 @@ class CSVSink(FileSink):
 
     suffix = "csv"
 
-    def __init__(self, directory: str | Path, *, delimiter: str = ",") -> None:
-        super().__init__(directory)
+    def __init__(self, folder: str | Path, *, delimiter: str = ",") -> None:
+        super().__init__(folder)
         if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
             raise ConfigError(
                 f"delimiter must be one ASCII character other than a quote and a line end, got {delimiter!r}"
@@ -104,7 +104,7 @@ class CSVSink(FileSink):
 
 
 class JSONLinesSink(FileSink):
-    """Writes ``<directory>/<stream>/part-<batch>-<partition>.jsonl``, effectively once (see :class:`FileSink`).
+    """Writes ``<folder>/<stream>/part-<batch>-<partition>.jsonl``, effectively once (see :class:`FileSink`).
 
     Each line is a JSON object with all columns, missing values as ``null``. Numbers keep all digits, decimals too. JSON
     has no NaN and no infinity: they are written as ``null``. Times are ISO 8601, durations whole numbers of their unit,
@@ -112,7 +112,7 @@ class JSONLinesSink(FileSink):
 
     Parameters
     ----------
-    directory : str or Path
+    folder : str or Path
         A path or ``file:`` URI; created if missing.
 
     Examples

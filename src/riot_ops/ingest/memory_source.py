@@ -19,7 +19,7 @@ class MemorySource(Source):
 
     Parameters
     ----------
-    records : table, record batch, pandas or Polars frame, or list of dicts
+    rows : table, record batch, pandas or Polars frame, or list of dicts
         Any object with Arrow's C interface works. Records without a field ``seq`` are numbered in their order; an
         existing ``seq`` must not decrease (:class:`~riot_ops.core.errors.ConfigError`).
     schema : pyarrow.Schema, optional
@@ -33,9 +33,9 @@ class MemorySource(Source):
     ['seq', 'value']
     """
 
-    def __init__(self, records: Any, schema: pa.Schema | None = None) -> None:
+    def __init__(self, rows: Any, schema: pa.Schema | None = None) -> None:
         number = Numbering()
-        table = as_table(records, schema)
+        table = as_table(rows, schema)
         batches = [number(batch) for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]]
         self._table = pa.Table.from_batches(align_rejection_columns(batches))
         self._schema = pa.schema([f for f in self._table.schema if f.name != REJECTED])

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import local_path, temporary_folder
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
@@ -62,7 +63,7 @@ class Probe:
     ----------
     samples : int, default 64
         Maximum number of records of a batch whose latency is noted, evenly spread; each represents its neighbours.
-    every_s : float or None, default 5
+    every : timedelta or text such as "1s", or None, default "5s"
         Time between samples of CPU and memory, of this process and its descendants; None takes none.
     folder : str or Path, optional
         Where notes are written; by default a temporary folder. Spark's workers must reach it.
@@ -94,7 +95,7 @@ class Probe:
         self,
         *,
         samples: int = 64,
-        every_s: float | None = 5.0,
+        every: Duration | None = "5s",
         folder: str | Path | None = None,
         selectivity: float | None = None,
     ) -> None:
@@ -104,7 +105,7 @@ class Probe:
             raise ConfigError(f"selectivity must be a finite number > 0, got {selectivity!r}")
         self.selectivity = selectivity
         self.samples = samples
-        self._tree = None if every_s is None else ProcessTree(every_s)
+        self._tree = None if every is None else ProcessTree(every)
         self.folder: Path = temporary_folder("riot_ops-probe-") if folder is None else local_path(folder, "folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         if folder is None:

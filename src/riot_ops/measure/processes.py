@@ -12,7 +12,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.core.errors import ConfigError, MissingExtraError
+from riot_ops.core.checks import duration_seconds
+from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.parameters import Duration
 
 __all__ = ["ProcessTree", "Usage"]
 
@@ -46,30 +48,28 @@ class ProcessTree:
 
     Parameters
     ----------
-    every_s : float, > 0, default 5
+    every : timedelta > 0 or text such as "1s", default "5s"
         Time between samples.
     pid : int, optional
         The process at the root; by default this one.
 
     Examples
     --------
-    >>> with ProcessTree(every_s=0.01) as tree:
+    >>> with ProcessTree(every="10ms") as tree:
     ...     _ = sum(range(1_000_000))
     >>> usage = tree.usage()
     >>> len(usage.cpu) >= 1 and bool(usage.memory.min() > 1e6)
     True
     """
 
-    def __init__(self, every_s: float = 5.0, pid: int | None = None) -> None:
-        if not 0 < every_s < float("inf"):
-            raise ConfigError(f"every_s must be a finite number > 0, got {every_s!r}")
+    def __init__(self, every: Duration = "5s", pid: int | None = None) -> None:
         try:
             import psutil
         except ImportError:
             raise MissingExtraError("watching CPU and memory", "bench") from None
         self._psutil = psutil
         self._root = psutil.Process(pid or os.getpid())
-        self._every = every_s
+        self._every = duration_seconds("every", every)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._samples: list[tuple[float, float, float]] = []

@@ -246,7 +246,7 @@ def fit_network(
     hidden: Sequence[int] = (24,),
     activation: Activation = "relu",
     penalty: float = 1e-4,
-    epochs: int = 200,
+    max_epochs: int = 200,
     validation: float = 0.1,
     seed: int = 0,
     **facts: Any,
@@ -269,7 +269,7 @@ def fit_network(
         Activation of the hidden units.
     penalty : float >= 0, default 1e-4
         L2 penalty on the weights (``alpha`` of ``MLPClassifier``).
-    epochs : int >= 1, default 200
+    max_epochs : int >= 1, default 200
         Maximum number of passes over the rows.
     validation : float, 0 to below 1, default 0.1
         Share of the rows that is held out for early stopping; with 0 training stops when the loss no longer falls.
@@ -304,14 +304,14 @@ def fit_network(
         hidden_layer_sizes=tuple(hidden),
         activation=activation,
         alpha=penalty,
-        max_iter=epochs,
+        max_iter=max_epochs,
         early_stopping=validation > 0,
         validation_fraction=validation or 0.1,
         random_state=seed,
     )
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping after `epochs` is intended
+            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping after `max_epochs` is intended
             trained = make_pipeline(StandardScaler(), net).fit(rows, np.asarray(labels))
     except ValueError as error:
         raise ModelError(f"no network can be trained on these {len(rows)} rows: {error}") from None

@@ -16,6 +16,7 @@ from typing import Any
 
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.checkpoint import FORMAT, LocalCheckpoint, Snapshot
@@ -197,7 +198,7 @@ class LocalBackend(Driver):
     def _try_pause(self, change: PauseChange) -> dict[str, int] | None:
         """Pause or resume a dataflow if the records before that are in a checkpoint; None if they are not."""
         with self.exclusive():
-            if self._changed and not self.commit(self.sinks.limits.grace_seconds):  # the sinks catch up in the meantime
+            if self._changed and not self.commit(self.sinks.limits.grace):  # the sinks catch up in the meantime
                 return None
             queue, disabled = self.sinks.queues[change.name], self.engine.disabled
             before = queue.paused, disabled
@@ -379,8 +380,9 @@ class LocalBackend(Driver):
             self._spared += taken * max(0, sum(not one.paused for one, _ in self.step_queues.get(step, ())) - 1)
         self.sinks.flush()
 
-    def commit(self, wait_s: float = 0.0) -> bool:
-        """End an epoch; return whether its checkpoint, if there is a folder, was written within ``wait_s`` seconds."""
+    def commit(self, wait: Duration = timedelta(0)) -> bool:
+        """End an epoch; return whether its checkpoint, if there is a folder, was written within ``wait``."""
+        wait_s = as_timedelta(wait).total_seconds()
         self.sinks.commit()
         self._committed = time.monotonic()
         offsets = self.sources.committable(checkpointed=self.checkpoint is not None)
@@ -400,7 +402,12 @@ class LocalBackend(Driver):
         state |= {step: had for step, had in self._placeholder_state.items() if had is not None}
         barriers = {name: queue.barrier() for name, queue in self.sinks.queues.items()}
         return self.checkpoint.save(
-            snapshot, self.sources.open_sources, state, barriers, lambda: self.sources.commit(offsets), wait_s
+            snapshot,
+            self.sources.open_sources,
+            state,
+            barriers,
+            lambda: self.sources.commit(offsets),
+            wait_s,
         )
 
     # -- running -----------------------------------------------------------------------------------
@@ -421,7 +428,7 @@ class LocalBackend(Driver):
             ending.callback(self.checkpoint.close)
             ending.callback(self.sinks.halt)
             if self.error is None:
-                self.commit(self.sinks.limits.patience_seconds)
+                self.commit(self.sinks.limits.patience)
 
 
 #: Opened for new dataflows: shared sources by key and, by dataflow, its source bindings and its sink queue.

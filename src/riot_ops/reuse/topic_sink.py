@@ -38,15 +38,15 @@ class TopicSink(Sink):
         self.topic = topic
 
     @property
-    def directory(self) -> Path:
+    def folder(self) -> Path:
         """Folder of the data files."""
         return self.topic.folder / "data"
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _TopicWriter(self.directory, batch_id, partition)
+        return _TopicWriter(self.folder, batch_id, partition)
 
     def folders(self) -> list[Path]:
-        return [self.directory]
+        return [self.folder]
 
     def commit(self, batch_id: int, messages: Sequence[Message], **details: Any) -> None:
         """Make a batch visible, with further details for its marker."""
@@ -54,11 +54,11 @@ class TopicSink(Sink):
             self.drop(messages)
             return
         written = [
-            (Path(m["path"]), self.directory / f"part-{batch_id:06d}-{m['partition']:05d}.arrow", m)
+            (Path(m["path"]), self.folder / f"part-{batch_id:06d}-{m['partition']:05d}.arrow", m)
             for m in messages
             if m["path"]
         ]
-        publish_files(batch_id, self.directory, [(hidden, final, m["size"]) for hidden, final, m in written])
+        publish_files(batch_id, self.folder, [(hidden, final, m["size"]) for hidden, final, m in written])
         files = []
         for _, final, message in written:
             sync(final)  # the marker survives a power cut, so the file must as well
@@ -80,7 +80,7 @@ class TopicSink(Sink):
     def recover(self, batch_id: int) -> None:
         """Remove uncommitted files. Committed ones may have been read, and would be written again unchanged."""
         there = set(self.topic.batch_numbers())
-        for path in self.directory.glob("*part-*"):
+        for path in self.folder.glob("*part-*"):
             number = re.match(r"part-(\d+)-", path.name)
             if number is None or int(number[1]) not in there:
                 path.unlink(missing_ok=True)

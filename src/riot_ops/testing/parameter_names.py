@@ -15,12 +15,22 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import registered_tasks
-from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS, SYNONYMS
 
-__all__ = ["PARAMETERS", "check_parameter_names", "parameter_uses", "public_objects"]
+__all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "parameter_uses", "public_objects"]
 
-#: Types of the table that cover several types of signatures.
-_COVERED = {"records or duration": {"int", "duration", "int or duration"}}
+#: Types of the table that cover several types of signatures. Any is that of a task that checks the value itself.
+_COVERED = {
+    "records or duration": {"int", "duration", "int or duration"},
+    "str or Path": {"str", "str or Path"},
+    "schema": {"Any", "Schema", "str", "str or StreamSchema"},
+    "str or Mapping[str, float]": {"Any", "str or Mapping[str, float]"},
+    "str or Sequence[str]": {"Any", "str or Sequence[str]"},
+}
+#: Endings of names that have a unit, and the beginning of a word for a bound.
+_UNITS = ("_s", "_ms", "_us", "_sec", "_secs", "_seconds", "_millis", "_minutes", "_hours", "_days")
+_BOUNDS = {"most_": "max_", "maximum_": "max_", "least_": "min_", "minimum_": "min_"}
+_NEGATIVES = ("no_", "not_", "non_", "dont_", "without_", "disable_", "ignore_")
 
 
 def check_parameter_names(
@@ -29,7 +39,9 @@ def check_parameter_names(
     """Check that each parameter's name has a meaning in the table of names, and the type that the table has.
 
     None and bounds of numbers do not count as part of a type. A duration is one type, whether the signature has a
-    timedelta, or a timedelta or text.
+    timedelta, or a timedelta or text. Of the choices of a name, such as those of ``emit``, an object may have some. Of
+    names that the table lacks, the report has the word that riot_ops uses instead, if it has one; a duration has no
+    unit in its name, and a flag no negation.
 
     Parameters
     ----------
@@ -52,6 +64,11 @@ def check_parameter_names(
     Traceback (most recent call last):
     AssertionError: site: site_mean has 'str', and the table of names has no meaning
     >>> check_parameter_names([site_mean], {"site": ("str", "The building.")})
+    >>> def slow_mean(value: str = "value", wait_ms: int = 10, missing: str = "drop"): ...
+    >>> check_parameter_names([slow_mean])
+    Traceback (most recent call last):
+    AssertionError: missing: slow_mean has 'str', and the table of names has no meaning; riot_ops says on_missing
+    wait_ms: slow_mean has 'int', and the table of names has no meaning; a duration is a timedelta or a text, as wait
     """
     if known := sorted(PARAMETERS.keys() & (meanings or {}).keys()):
         raise ConfigError(f"check_parameter_names: meanings defines names of the table: {', '.join(known)}")
@@ -64,11 +81,46 @@ def check_parameter_names(
             shown = f"{name}: {', '.join(owners)} has {written!r}"
             wrong = [owner for owner in owners if owner not in excepted]
             if not meaning:
-                problems.append(f"{shown}, and the table of names has no meaning")
-            elif written not in _COVERED.get(declared, {declared}) and wrong:
+                hint = other_word(name)
+                problems.append(f"{shown}, and the table of names has no meaning{f'; {hint}' if hint else ''}")
+            elif not covers(declared, written) and wrong:
                 problems.append(f"{name}: {', '.join(wrong)} has {written!r}, and the table of names {declared!r}")
     if problems:
         raise AssertionError("\n".join(problems))
+
+
+def covers(declared: str, written: str) -> bool:
+    """Whether a type of the table covers that of a signature.
+
+    >>> covers("'each' or 'final' or 'update'", "'each' or 'update'"), covers("'each' or 'final'", "'each' or 'end'")
+    (True, False)
+    """
+    if declared == "function":
+        return written == "Any" or written.startswith("Callable")
+    choices = set(written.split(" or "))
+    if all(one.startswith("'") for one in choices):
+        return declared == "choice" or choices <= set(declared.split(" or "))
+    return written in _COVERED.get(declared, {declared})
+
+
+def other_word(name: str) -> str:
+    """Return what riot_ops says instead of a name; empty if it has no word for it.
+
+    >>> other_word("directory"), other_word("most_rows"), other_word("no_header"), other_word("site")
+    ('riot_ops says folder', 'riot_ops says max_rows', 'a flag is named for what it does, as header', '')
+    """
+    if name in SYNONYMS:
+        return f"riot_ops says {SYNONYMS[name]}"
+    for ending in _UNITS:
+        if name.endswith(ending):
+            return f"a duration is a timedelta or a text, as {name.removesuffix(ending)}"
+    for beginning, word in _BOUNDS.items():
+        if name.startswith(beginning):
+            return f"riot_ops says {word}{name.removeprefix(beginning)}"
+    for beginning in _NEGATIVES:
+        if name.startswith(beginning):
+            return f"a flag is named for what it does, as {name.removeprefix(beginning)}"
+    return ""
 
 
 def public_objects(packages: Iterable[ModuleType]) -> list[Callable[..., Any]]:

@@ -74,9 +74,14 @@ def same(rows, wanted):
         assert row[4:] == pytest.approx(other[4:], rel=1e-12)
 
 
+def span(window):
+    """Return the option for a number of trades, or for a unit of the calendar."""
+    return {"window" if isinstance(window, int) else "calendar": window}
+
+
 @given(files, files, st.sampled_from(WINDOWS), st.sampled_from(["trade", "quote"]), st.integers(1, 9))
 def test_bargains_equal_exact_sums(trades, quotes, window, first, batch_size):
-    flow = bargain_index(window=window, first=first, threshold=0.5)
+    flow = bargain_index(**span(window), first=first, threshold=0.5)
     result = flow.run({"trades": table(trades), "quotes": table(quotes)}, batch_size=batch_size)
     wanted, _ = reference(trades, quotes, window=window, threshold=0.5, first=first)
     same(found(result["bargains"]), wanted)
@@ -88,7 +93,7 @@ def test_staged_results_are_equal(lines, window, seed):
     choose = random.Random(seed)
     sources = {name: ro.MemorySource(table(lines)) for name in ("trades", "quotes")}
     staged = SimulatedQuery(
-        bargain_index(window=window), sources, choose, max_records=4, partitions=choose.choice([1, 3])
+        bargain_index(**span(window)), sources, choose, max_records=4, partitions=choose.choice([1, 3])
     )
     same(found(staged["bargains"]), reference(lines, lines, window=window)[0])
 
@@ -106,7 +111,7 @@ def test_staged_results_are_equal(lines, window, seed):
 )
 def test_figures_of_the_specification(sample_data, window, first, count, total):
     sources = {name: replay(sample_data / SHARED) for name in ("trades", "quotes")}
-    result = bargain_index(window=window, first=first).run(sources)
+    result = bargain_index(**span(window), first=first).run(sources)
     assert not result.errors.num_rows
     rows = found(result["bargains"])
     lines = (sample_data / SHARED).read_text().splitlines()
@@ -137,7 +142,7 @@ def test_shared_file_gives_equal_results_in_stages(sample_data):
 def test_malformed_lines_are_named():
     lines = ["Symbol,Date,x", "A,2019-01-01,1,2,3,4,5", "A,2019-01-01,1,2,3,x,5,6", "A,2019-13-01,1,2,3,4,5,6"]
     lines += ["A,2019-02-01,1,2,3,4,5,-6", "A,2019-01-01,1,2,3,4,5,6"]
-    result = bargain_index(window="month").run({"trades": table(lines), "quotes": table([])})
+    result = bargain_index(calendar="month").run({"trades": table(lines), "quotes": table([])})
     reasons = [(row["seq"] // 2, row["reason"]) for row in result.errors.sort_by("seq").to_pylist()]
     assert reasons == [(1, "wrong_cells"), (2, "bad_number"), (3, "bad_time"), (4, "out_of_range")]
 
@@ -162,13 +167,19 @@ def test_restarted_run_continues(tmp_path):
 
 
 def test_misuse_is_refused():
-    for wrong in ({"window": 0}, {"window": "fortnight"}, {"threshold": -1.0}, {"first": "both"}):
+    for wrong in (
+        {"window": 0},
+        {"window": "month"},
+        {"calendar": "fortnight"},
+        {"threshold": -1.0},
+        {"first": "both"},
+    ):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             bargain_index(**wrong)
 
 
 def test_index_of_an_offer_by_hand():
-    bargain = t.BargainIndex(threshold=2.0, price="ask", size="n", reference="worth", output="score").session()
+    bargain = t.BargainIndex(threshold=2.0, price="ask", volume="n", reference="worth", output="score").session()
     offers = [(9.0, 1.0, 10.0), (9.0, 0.7, 10.0), (10.0, 9.0, 10.0), (11.0, 1e9, 10.0), (-800.0, 1e5, 800.0)]
     rows = [row for ask, n, worth in offers for row in bargain.push({"ask": ask, "n": n, "worth": worth})]
     assert [row["ask"] for row in rows] == [9.0, -800.0]

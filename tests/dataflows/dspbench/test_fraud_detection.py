@@ -55,7 +55,7 @@ def places(errors):
 def test_results_equal_the_reference(texts, metric, window, local, batch_size):
     model = purchase_model()
     threshold = 0.855  # no score of any metric is close to it
-    flow = fraud_detection(algorithm=metric, window=window, local_predictor=local, threshold=threshold)
+    flow = fraud_detection(metric=metric, window=window, scope="window" if local else "all", threshold=threshold)
     result = flow.run(table(texts), batch_size=batch_size)
     wanted, bad = reference(
         texts, list(model.states), model.matrix.tolist(), metric=metric, window=window, local=local, threshold=threshold
@@ -98,20 +98,20 @@ def test_options_of_the_specification(sample_data):
 
     dear = outliers(threshold=0.98)
     assert (len(dear), len(set(dear))) == expected(sample_data, made=(37, 5), papers=(73, 7))
-    assert len(outliers(algorithm="miss_rate")) == expected(sample_data, made=130, papers=1000)
+    assert len(outliers(metric="miss_rate")) == expected(sample_data, made=130, papers=1000)
     texts = (sample_data / CARDS).read_text().splitlines()
     wanted = reference(texts, *read_model(sample_data / MODEL), local=False)[0]
-    assert outliers(local_predictor=False) == [row[1] for row in wanted]
+    assert outliers(scope="all") == [row[1] for row in wanted]
     assert wanted
 
 
 def test_state_may_be_in_another_cell():
-    rows = fraud_detection(state_ordinal=0, window=2, threshold=0).run(table(["a,HHS", "a,MNN"]))["outliers"]
+    rows = fraud_detection(column=0, window=2, threshold=0).run(table(["a,HHS", "a,MNN"]))["outliers"]
     assert rows["states"].to_pylist() == ["HHS,MNN"]
-    with pytest.raises(ConfigError, match="state_ordinal = -1: Expected `int` >= 0"):
-        fraud_detection(state_ordinal=-1)
-    with pytest.raises(ConfigError, match="state_ordinal = 65535: Expected `int` <= 65534"):
-        fraud_detection(state_ordinal=65_535)
+    with pytest.raises(ConfigError, match="column = -1: Expected `int` >= 0"):
+        fraud_detection(column=-1)
+    with pytest.raises(ConfigError, match="column = 65535: Expected `int` <= 65534"):
+        fraud_detection(column=65_535)
 
 
 def test_restarted_run_continues(tmp_path):

@@ -100,7 +100,7 @@ def test_results_equal_the_reference(texts, window, batch_size, scales, partial)
 @given(lines(google=True), st.integers(1, 3), st.integers(1, 9))
 @settings(max_examples=depth(45), deadline=None)
 def test_largest_scores_of_each_time(texts, top, batch_size):
-    result = machine_outlier(format="google", trigger="top", top=top).run(table(texts), batch_size=batch_size)
+    result = machine_outlier(format="google", method="top", k=top).run(table(texts), batch_size=batch_size)
     wanted, bad = reference(texts, google=True, scales=(1, 1), top=top)
     assert_same(found(result["alerts"]), wanted, top)
     assert places(result.errors) == sorted(bad)
@@ -109,7 +109,7 @@ def test_largest_scores_of_each_time(texts, top, batch_size):
 @given(lines(), st.sampled_from([0.2, 0.45]), st.integers(1, 9), st.sampled_from([None, 1]))
 @settings(max_examples=depth(45), deadline=None)
 def test_decayed_scores_equal_the_reference(texts, decay, batch_size, top):
-    trigger = {} if top is None else {"trigger": "top", "top": top}
+    trigger = {} if top is None else {"method": "top", "k": top}
     result = machine_outlier(scorer="decayed", decay=decay, **trigger).run(table(texts), batch_size=batch_size)
     assert_same(found(result["alerts"]), reference(texts, decay=decay, top=top)[0], top)
 
@@ -119,7 +119,7 @@ def test_decayed_scores_equal_the_reference(texts, decay, batch_size, top):
 @settings(max_examples=depth(8), deadline=None)
 def test_staged_results_are_equal(texts, seed, scorer):
     choose = random.Random(seed)
-    flow = machine_outlier(scorer=scorer, decay=0.3, trigger="top", top=1)
+    flow = machine_outlier(scorer=scorer, decay=0.3, method="top", k=1)
     flow.ordinals = True
     source = ro.MemorySource(table(texts))
     staged = SimulatedQuery(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
@@ -147,7 +147,7 @@ def test_faulty_machine_of_the_specification(sample_data, staged):
 
 def test_trace_of_the_specification(sample_data):
     texts = (sample_data / TRACE).read_text().splitlines()
-    all_scores = machine_outlier(trigger="top", top=1).run(replay(sample_data / TRACE))["alerts"]
+    all_scores = machine_outlier(method="top", k=1).run(replay(sample_data / TRACE))["alerts"]
     assert all_scores.num_rows == expected(sample_data, made=180, papers=1013)
     assert len(set(all_scores["timestamp"].to_pylist())) == expected(sample_data, made=60, papers=1000)
     rows = all_scores.to_pylist()
@@ -156,7 +156,7 @@ def test_trace_of_the_specification(sample_data):
     if sample_data != MADE:
         assert [round(row["instance_score"], 3) for row in rows[:4]] == [1.205, 1.205, 1.205, 1.615]
         assert [round(row["stream_score"], 3) for row in rows[4:8]] == [2.345, 2.345, 2.345, 3.035]
-    five = machine_outlier(trigger="top", window=5).run(replay(sample_data / TRACE))["alerts"]
+    five = machine_outlier(method="top", window=5).run(replay(sample_data / TRACE))["alerts"]
     total = expected(sample_data, made=1011.00, papers=5036.55)
     assert sum(five["stream_score"].to_pylist()) == pytest.approx(total, abs=5e-3)
     alerts = machine_outlier().run(replay(sample_data / TRACE))["alerts"].num_rows
@@ -173,7 +173,7 @@ def test_trace_of_the_specification(sample_data):
 
 def test_restarted_run_continues(tmp_path):
     texts = [f"m_{m},{60 * k},{20 + 7 * m * k % 61},40,,,1,1,1" for k in range(6) for m in range(5)]
-    options = {"scorer": "decayed", "decay": 0.3, "trigger": "top"}
+    options = {"scorer": "decayed", "decay": 0.3, "method": "top"}
     whole = found(machine_outlier(**options).run(table(texts))["alerts"])
     kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     source = ScriptedSource([*table(texts[:17]).to_batches(), ABORT, *table(texts[17:]).to_batches()])

@@ -39,11 +39,11 @@ intervals = st.fixed_dictionaries(
 )
 NAMES = {
     "width": "bin_width",
-    "least": "min_reward_distr_sample",
-    "limit": "confidence_limit",
-    "lowest": "min_confidence_limit",
-    "step": "confidence_limit_reduction_step",
-    "pause": "confidence_limit_reduction_round_interval",
+    "least": "min_sample",
+    "limit": "confidence",
+    "lowest": "min_confidence",
+    "step": "confidence_step",
+    "pause": "confidence_rounds",
 }
 ORDERS = st.sampled_from(["number", "rewards first"])
 
@@ -68,7 +68,9 @@ def same(rows, wanted):
 @pytest.mark.long
 @given(events, rewards, intervals, ORDERS, st.integers(1, 9))
 def test_results_equal_the_reference(event_lines, reward_lines, options, order, batch_size):
-    flow = reinforcement_learner(order=order, seed=7, **{NAMES[name]: value for name, value in options.items()})
+    flow = reinforcement_learner(
+        rewards_first=order == "rewards first", seed=7, **{NAMES[name]: value for name, value in options.items()}
+    )
     result = flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=batch_size)
     wanted, bad = reference(event_lines, reward_lines, order=order, **options)
     same(found(result["actions"]), wanted)
@@ -78,11 +80,11 @@ def test_results_equal_the_reference(event_lines, reward_lines, options, order, 
 
 
 LEARNERS = [
-    {"learner": "interval", "min_reward_distr_sample": 2, "confidence_limit_reduction_round_interval": 2},
-    {"learner": "greedy", "random_selection_prob": 0.9, "prob_reduction_constant": 5.0},
-    {"learner": "greedy", "random_selection_prob": 0.9, "prob_reduction_algorithm": "logLinear"},
-    {"learner": "thompson", "min_sample_size": 1, "max_reward": 40},
-    {"learner": "optimistic", "min_sample_size": 0, "max_reward": 9},
+    {"learner": "interval", "min_sample": 2, "confidence_rounds": 2},
+    {"learner": "greedy", "explore": 0.9, "reduction_constant": 5.0},
+    {"learner": "greedy", "explore": 0.9, "reduction": "logarithmic"},
+    {"learner": "thompson", "min_sample": 1, "max_reward": 40},
+    {"learner": "optimistic", "min_sample": 0, "max_reward": 9},
 ]
 
 
@@ -90,7 +92,7 @@ LEARNERS = [
 @given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
 def test_staged_results_are_equal(event_lines, reward_lines, options, order, seed):
     choose = random.Random(seed)
-    flow = reinforcement_learner(order=order, seed=seed, **options)
+    flow = reinforcement_learner(rewards_first=order == "rewards first", seed=seed, **options)
     sources = {"events": ro.MemorySource(table(event_lines)), "rewards": ro.MemorySource(table(reward_lines))}
     whole = flow.run({"events": table(event_lines), "rewards": table(reward_lines)})["actions"]
     staged = SimulatedQuery(flow, sources, choose, max_records=4, partitions=choose.choice([1, 3]))
@@ -104,7 +106,7 @@ def rounds(many):
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
 def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
-    loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
+    loop = {**options, "closed_loop": True, "earnings": earnings, "feedback_every": 3, "seed": 5}
     lines = rounds(300)
     whole = found(reinforcement_learner(**loop).run(table(lines))["actions"])
     assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == whole
@@ -145,20 +147,18 @@ def test_shared_files_give_equal_results(sample_data):
         wanted, bad = reference(event_lines, reward_lines, order=order)
         assert bad == ([], [])
         sources = {"events": replay(sample_data / EVENTS), "rewards": replay(sample_data / REWARDS)}
-        rows = found(reinforcement_learner(order=order).run(sources)["actions"])
+        rows = found(reinforcement_learner(rewards_first=order == "rewards first").run(sources)["actions"])
         same(rows, wanted)
         assert sum(action is None for *_, action in wanted) < (1 if order == "rewards first" else 150)
 
 
 def test_learners_alternate():
     reward_lines = [f"{page},{i}" for i, page in enumerate(PAGES)]
-    flow = reinforcement_learner(
-        parallelism=2, order="rewards first", min_reward_distr_sample=1, confidence_limit=100, seed=3
-    )
+    flow = reinforcement_learner(parallelism=2, rewards_first=True, min_sample=1, confidence=100, seed=3)
     event_lines = rounds(40)
     rows = found(flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=9)["actions"])
     assert rows == [(line.split(",")[0], "page3") for line in event_lines]
-    loop = {"learner": "greedy", "closed_loop": True, "reward_every": 2, "seed": 3}
+    loop = {"learner": "greedy", "closed_loop": True, "feedback_every": 2, "seed": 3}
     both = found(reinforcement_learner(parallelism=2, **loop).run(table(event_lines))["actions"])
     for half in (0, 1):
         alone = reinforcement_learner(**loop).run(table(event_lines[half::2]))["actions"]
@@ -168,22 +168,22 @@ def test_learners_alternate():
 PAIRS = {"page1": (30, 12), "page2": (38, 25), "page3": (60, 5)}
 OPTIONS = [
     {"bin_width": 5},
-    {"confidence_limit": 60},
-    {"min_confidence_limit": 0, "confidence_limit_reduction_step": 40},
-    {"confidence_limit_reduction_step": 40},
-    {"confidence_limit_reduction_round_interval": 3},
-    {"min_reward_distr_sample": 12},
+    {"confidence": 60},
+    {"min_confidence": 0, "confidence_step": 40},
+    {"confidence_step": 40},
+    {"confidence_rounds": 3},
+    {"min_sample": 12},
     {"learner": "greedy"},
-    {"learner": "greedy", "random_selection_prob": 1.0},
-    {"learner": "greedy", "prob_reduction_algorithm": "logLinear"},
-    {"learner": "greedy", "prob_reduction_constant": 9.0},
-    {"learner": "thompson", "min_sample_size": 3, "max_reward": 50},
-    {"learner": "thompson", "min_sample_size": 12, "max_reward": 50},
-    {"learner": "thompson", "min_sample_size": 12, "max_reward": 90},
-    {"learner": "optimistic", "min_sample_size": 3, "max_reward": 50},
+    {"learner": "greedy", "explore": 1.0},
+    {"learner": "greedy", "reduction": "logarithmic"},
+    {"learner": "greedy", "reduction_constant": 9.0},
+    {"learner": "thompson", "min_sample": 3, "max_reward": 50},
+    {"learner": "thompson", "min_sample": 12, "max_reward": 50},
+    {"learner": "thompson", "min_sample": 12, "max_reward": 90},
+    {"learner": "optimistic", "min_sample": 3, "max_reward": 50},
     {"actions": ("page3", "page1")},
-    {"reward_range": (0, 40)},
-    {"order": "rewards first"},
+    {"rewards": (0, 40)},
+    {"rewards_first": True},
     {"seed": 9},
 ]
 
@@ -198,7 +198,7 @@ def mixed_rewards():
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
 def test_every_option_changes_the_choices(option):
     inputs = {"events": table(rounds(600)), "rewards": table(mixed_rewards())}
-    base = {"min_reward_distr_sample": 4}
+    base = {"min_sample": 4}
     others = {name: value for name, value in option.items() if name != next(reversed(option))}
     if "learner" not in option or option["learner"] == "greedy":
         changed, usual = (reinforcement_learner(**{**base, **one}).run(inputs)["actions"] for one in (option, others))
@@ -207,13 +207,13 @@ def test_every_option_changes_the_choices(option):
 
 def test_misuse_is_refused():
     for wrong, text in (
-        ({"order": "events first"}, "order"),
-        ({"prob_reduction_algorithm": "cubic"}, "prob_reduction_algorithm"),
-        ({"learner": "thompson"}, "min_sample_size"),
+        ({"rewards_first": "no"}, "rewards_first"),
+        ({"reduction": "cubic"}, "reduction"),
+        ({"learner": "thompson"}, "min_sample"),
         ({"learner": "oracle"}, "learner"),
         ({"earnings": {}}, "closed_loop"),
         ({"closed_loop": True, "earnings": {"page1": (1, 1)}}, "feedback"),
-        ({"closed_loop": True, "reward_range": (0, 100)}, "feedback"),
+        ({"closed_loop": True, "rewards": (0, 100)}, "feedback"),
         ({"parallelism": 0}, "parallelism"),
     ):
         with pytest.raises(ConfigError, match=text):

@@ -96,7 +96,7 @@ def test_windows_and_thresholds_of_the_specification(sample_data):
 def test_watched_reading_may_be_chosen():
     texts = ["2004-03-01 00:00:00 1 1 20 30 40 50", "2004-03-01 00:00:01.25 2 1 20.1 60.5 120.5 200.5"]
     for i, name in enumerate(["temperature", "humidity", "light", "voltage"]):
-        rows = spike_detection(value_field=name).run(table(texts))["spikes"].to_pylist()
+        rows = spike_detection(quantity=name).run(table(texts))["spikes"].to_pylist()
         assert [row["value"] for row in rows] == ([] if i == 0 else [(60.5, 120.5, 200.5)[i - 1]])
         assert all(row["event_time"] == datetime(2004, 3, 1, 0, 0, 1, 250_000, UTC) for row in rows)
 

@@ -22,7 +22,7 @@ from tests.simulated_query import SimulatedQuery
 
 CARS, ROADS, TAXIS = (f"dspbench/{name}" for name in ("synthetic/taxi-grid.csv", "synthetic/roads-grid.csv", "taxi-traces.csv.gz"))  # fmt: skip
 NETWORK = {7: [(0.0, 0.0), (0.002, 0.0), (0.002, 0.002)], 12: [(0.0, 0.001), (0.004, 0.0012)], 3: [(0.003, -0.001), (0.003, 0.002)]}  # fmt: skip
-BOX = {"latitude": (-0.01, 0.01), "longitude": (-0.01, 0.01)}
+BOX = {"box": (-0.01, 0.01, -0.01, 0.01)}
 
 positions = st.builds(
     "1,v,2009-01-06T05:20:{:02d},{:.5f},{:.5f},{},9".format,
@@ -64,16 +64,16 @@ def network(tmp_path_factory):
     ("options", "same"),
     [
         ({}, {}),
-        ({"history": 3, "sigma": 1.0, "width": 10.0, "tolerance": 1.0}, {}),
-        ({"integer": True, "latitude": (0.0, 0.0001)}, {"box": (0.0, 0.0001, -0.01, 0.01)}),
+        ({"window": 3, "sigma": 1.0, "road_width": 10.0, "tolerance": 1.0}, {}),
+        ({"integer": True, "box": (0.0, 0.0001, -0.01, 0.01)}, {"box": (0.0, 0.0001, -0.01, 0.01)}),
     ],
     ids=["default", "others", "integer"],
 )
 @given(lines=lines, batch_size=st.integers(1, 5))
 def test_results_equal_the_reference(network, options, same, lines, batch_size):
-    box = {"box": (*BOX["latitude"], *BOX["longitude"])}
-    plain = {name: value for name, value in options.items() if name not in BOX}
-    wanted = list(reference(lines, NETWORK, **{**box, **plain, **same}))
+    names = {"window": "history", "road_width": "width"}
+    plain = {names.get(name, name): value for name, value in options.items()}
+    wanted = list(reference(lines, NETWORK, **{**BOX, **plain, **same}))
     flow = traffic_monitoring(roads=network, **{**BOX, **options})
     assert found(flow.run(table(lines), batch_size=batch_size)["speeds"]) == wanted
     staged = SimulatedQuery(flow, ro.MemorySource(table(lines)), random.Random(len(lines)), max_records=batch_size)
@@ -105,11 +105,13 @@ def test_figures_of_the_specification(sample_data):
 
 @pytest.mark.long
 def test_taxis_of_beijing(sample_data):
-    flow = traffic_monitoring(width=100_000.0)  # every position is on a road, so that the options alone drop positions
+    flow = traffic_monitoring(
+        road_width=100_000.0
+    )  # every position is on a road, so that the options alone drop positions
     for integer, wanted in expected(
         sample_data, made=((False, 340), (True, 340)), papers=((False, 11_388), (True, 11_382))
     ):
-        again = traffic_monitoring(width=100_000.0, integer=integer)
+        again = traffic_monitoring(road_width=100_000.0, integer=integer)
         result = again.run(replay(sample_data / TAXIS))
         assert (result["speeds"].num_rows, result["errors"].num_rows) == (wanted, 0)
     with gzip.open(sample_data / TAXIS, "rt") as file:

@@ -85,7 +85,7 @@ def lively(many, seed=3):
 @settings(max_examples=depth(30))
 @given(files, st.booleans(), st.integers(1, 9))
 def test_results_equal_the_reference(lines, exact, batch_size):
-    result = voip_stream(exact=exact, num_elements=5000).run(table(lines), batch_size=batch_size)
+    result = voip_stream(exact=exact, capacity=5000).run(table(lines), batch_size=batch_size)
     wanted, bad, _ = reference(lines)
     same(found(result["scores"]), wanted)
     assert sorted(result.errors["seq"].to_pylist()) == bad
@@ -96,7 +96,7 @@ def test_results_equal_the_reference(lines, exact, batch_size):
 @given(files.filter(any), st.booleans(), st.integers(0, 1 << 32))
 def test_staged_results_are_equal(lines, exact, seed):
     choose = random.Random(seed)
-    flow = voip_stream(exact=exact, num_elements=5000)
+    flow = voip_stream(exact=exact, capacity=5000)
     staged = SimulatedQuery(
         flow, ro.MemorySource(table(lines)), choose, max_records=5, partitions=choose.choice([1, 3])
     )
@@ -112,7 +112,7 @@ OPTIONS = [
     {"url_weight": 5.0},
     {"acd_ramp": (0.0, 2.0)},
     {"acd_ramp": (0.0, 2.0), "acd_weight": 5.0},
-    {"acd_ramp": (0.0, 2.0), "acd_decay_factor": 3.0},
+    {"acd_ramp": (0.0, 2.0), "acd_span": 3.0},
     {"acd_mode": "short"},
     {"ramp": "ratio"},
     {"threshold": 3.5},
@@ -129,8 +129,8 @@ def test_options_reach_the_dataflow(option):
 
 
 def test_sizes_of_the_filters():
-    sizes = {"num_elements": 7, "buckets_per_element": 5, "buckets_per_word": 4}
-    flow = voip_stream(exact=False, variation_size=11, variation_error=0.2, **sizes)
+    sizes = {"capacity": 7, "per_element": 5, "per_word": 4}
+    flow = voip_stream(exact=False, variation_capacity=11, variation_error=0.2, **sizes)
     variation = flow.nodes["variation"].task
     assert (variation.capacity, variation.error, variation.fields) == (11, 0.2, ("caller", "callee"))
     for name in ("ecr", "rcr", "encr", "ecr24", "ct24"):
@@ -227,6 +227,6 @@ def test_shared_file_gives_equal_results_in_stages(sample_data):
 
 
 def test_misuse_is_refused():
-    for wrong in ({"acd_mode": "both"}, {"ramp": "steep"}, {"decay": 1.0}, {"timeout": "soon"}, {"num_elements": 0}):
+    for wrong in ({"acd_mode": "both"}, {"ramp": "steep"}, {"decay": 1.0}, {"timeout": "soon"}, {"capacity": 0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
-            voip_stream(exact="num_elements" not in wrong, **wrong)
+            voip_stream(exact="capacity" not in wrong, **wrong)

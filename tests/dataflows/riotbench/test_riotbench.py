@@ -76,7 +76,7 @@ def test_etl_does_not_wait_for_an_invalid_reading():
     texts = [p.as_py() for p in good["payload"]]
     texts[1] = re.sub(rb'"[^"]*","u":"far"', b'"warm","u":"far"', texts[1])
     spoiled = good.set_column(good.schema.get_field_index("payload"), "payload", pa.array(texts))
-    result = etl("city", window=0, partial="drop").run(spoiled)
+    result = etl("city", window=0, partial=False).run(spoiled)
     rows = result["senml"].sort_by("seq")
     assert [(e["reason"], e["seq"]) for e in result.errors.to_pylist()] == [("not_a_number", 1)]
     entries = [{e["n"]: e.get("v") for e in json.loads(m)["e"]} for m in rows["payload"].to_pylist()]

@@ -132,10 +132,10 @@ def test_malformed_lines_are_errors():
 def test_lines_without_labels(packets):
     plain = [line.rpartition(",")[0] for line in packets]
     for texts in (plain, packets):  # further cells are ignored
-        result, rows = windows(texts, labels=False)
+        result, rows = windows(texts, labelled=False)
         assert result["errors"].num_rows == 0 and rows and "label" not in rows[0]
     flows = [line.rpartition(",")[0] for line in lines(FlowsSource(), 0, 20)]
-    assert threat(labels=False).run(messages(flows))["threats"].num_rows == 20
+    assert threat(labelled=False).run(messages(flows))["threats"].num_rows == 20
     assert threat().run(messages(flows))["errors"].num_rows == 20
 
 
@@ -143,7 +143,7 @@ def test_custom_network(tmp_path):
     source = FlowsSource(messages=200)
     x, label = FlowsSource(seed=9, records=500).vectors()
     network = models.fit_network(
-        x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, epochs=3, hidden=(3,)
+        x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, max_epochs=3, hidden=(3,)
     )
     path = tmp_path / "network.model"
     path.write_bytes(network.to_bytes())
@@ -152,12 +152,12 @@ def test_custom_network(tmp_path):
         rows = threat(model=model).run(source)["threats"].to_pylist()
         assert [row["class_probability"] for row in rows] == wanted
     with pytest.raises(ConfigError, match="is trained already"):
-        threat(model=str(path), training=100)
-    with pytest.raises(ConfigError, match="training = -1"):
-        threat(training=-1)
+        threat(model=str(path), training_flows=100)
+    with pytest.raises(ConfigError, match="training_flows = -1"):
+        threat(training_flows=-1)
     with pytest.raises(ModelError):
         threat(model="").run(source)
-    other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", epochs=2)
+    other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", max_epochs=2)
     with pytest.raises(ModelError, match="has the classes dos, normal, scan"):
         threat(model=other.to_json())
 
@@ -167,7 +167,7 @@ def test_custom_network(tmp_path):
     [
         ({"window": "3s"}, "window = '3s' needs from_packets = True; otherwise it must be '2s'"),
         ({"allowed_lateness": "3s"}, "allowed_lateness = '3s' needs from_packets = True; otherwise it must be '0s'"),
-        ({"seed": 7}, "seed = 7 needs training > 0; otherwise it must be 1"),
+        ({"seed": 7}, "seed = 7 needs training_flows > 0; otherwise it must be 1"),
         ({"from_packets": True, "window": "nonsense"}, "window.*'nonsense'"),
         ({"from_packets": True, "allowed_lateness": "-3s"}, "allowed_lateness.*-3s"),
     ],
@@ -191,8 +191,11 @@ def test_network_trained_at_build_time():
     x, label = FlowsSource(seed=4, records=400).vectors()
     names = [CLASSES[i] for i in label]
     wanted = models.fit_network(x, names, FEATURES, "threat", classes=CLASSES, seed=4)
-    assert probabilities(training=400, seed=4) == wanted.probabilities(source.vectors()[0][:100]).max(axis=1).tolist()
-    assert probabilities(training=400, seed=5) != probabilities(training=400, seed=4) != probabilities()
+    assert (
+        probabilities(training_flows=400, seed=4)
+        == wanted.probabilities(source.vectors()[0][:100]).max(axis=1).tolist()
+    )
+    assert probabilities(training_flows=400, seed=5) != probabilities(training_flows=400, seed=4) != probabilities()
 
 
 def test_packaged_network_has_the_accuracy_of_a_new_one():

@@ -27,22 +27,20 @@ def score(chain, names, matrix, metric):
     return top / bottom if bottom else 0.0
 
 
-def fraud_detection(
-    lines, names, matrix, *, metric="miss_probability", window=5, local=True, threshold=0.96, state_ordinal=1
-):
+def fraud_detection(lines, names, matrix, *, metric="miss_probability", window=5, local=True, threshold=0.96, column=1):
     """Return ``(line, customer, score, states)`` of each outlier, and the rejected lines by reason."""
     chains, found, bad = {}, [], []
     for number, line in enumerate(lines):
         cells = line.split(",")
-        if len(cells) < state_ordinal + 2 or (state_ordinal == 1 and len(cells) > 3):
+        if len(cells) < column + 2 or (column == 1 and len(cells) > 3):
             bad.append((number, "wrong_cells"))
-        elif not cells[0] or not cells[1 + state_ordinal]:
+        elif not cells[0] or not cells[1 + column]:
             bad.append((number, "missing"))
-        elif cells[1 + state_ordinal] not in names:
+        elif cells[1 + column] not in names:
             bad.append((number, "unknown_state"))
         else:
             chain = chains.setdefault(cells[0], [])
-            chain.append(cells[1 + state_ordinal])
+            chain.append(cells[1 + column])
             if len(chain) < (window if local else 2):
                 continue
             value = score(chain[-window:] if local else chain, names, matrix, metric)

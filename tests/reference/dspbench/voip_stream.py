@@ -54,7 +54,7 @@ def voip_stream(
     url_weight=3.0,
     acd_ramp=(5.0, 10.0),
     acd_weight=3.0,
-    acd_decay_factor=86400.0,
+    acd_span=86400.0,
     acd_mode="long",
     ramp="linear",
     threshold=None,
@@ -83,7 +83,7 @@ def voip_stream(
         if len(durations) <= 10:
             mean = sum(durations) / len(durations)
         else:
-            mean += 2 / (acd_decay_factor + 1) * (seconds - mean)
+            mean += 2 / (acd_span + 1) * (seconds - mean)
         if not answered:
             continue
         t = (time - EPOCH).total_seconds()

@@ -37,10 +37,10 @@ def sample(lines, *, share=0.1, seed=0):
             yield number, line
 
 
-def projection(lines, *, field=1):
+def projection(lines, *, column=1):
     for number, line in enumerate(lines):
         found = line.split("\t")
-        yield number, found[field] if len(found) > field else ""
+        yield number, found[column] if len(found) > column else ""
 
 
 def grep(lines, *, text="ihiza", invert=False):
@@ -57,9 +57,9 @@ def wordcount(lines):
             yield number, word, totals[word]
 
 
-def distinct(lines, *, field=0):
+def distinct(lines, *, column=0):
     seen = []
-    for number, value in projection(lines, field=field):
+    for number, value in projection(lines, column=column):
         if value not in seen:
             seen.append(value)
             yield number, value, len(seen)

@@ -270,7 +270,7 @@ def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved
     write, freed, entered = ro.ParquetSink.commit, threading.Event(), threading.Event()
 
     def commit(self, batch_id, messages):
-        if self.directory.name == "ada":
+        if self.folder.name == "ada":
             entered.set()
             freed.wait()
         return write(self, batch_id, messages)

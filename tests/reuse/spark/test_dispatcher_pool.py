@@ -171,7 +171,7 @@ def test_each_dataflow_has_all_records_once_after_a_kill(tmp_path, monkeypatch, 
         write = ro.ParquetSink.commit
         monkeypatch.setattr(
             ro.ParquetSink, "commit",
-            lambda self, *given: time.sleep(0.2 * (self.directory.name == "bob")) or write(self, *given),
+            lambda self, *given: time.sleep(0.2 * (self.folder.name == "bob")) or write(self, *given),
         )  # fmt: skip
     some.manager.submit_all(some.requests(names))
     some.go()

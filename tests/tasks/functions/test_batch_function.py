@@ -47,7 +47,7 @@ def outcome(task, batch=BATCH):
     ],
 )
 def test_added_fields_extend_the_record(frame, fn):
-    rows, errors = outcome(ro.map_batches(fn, adds={"double": "float64"}, frame=frame))
+    rows, errors = outcome(ro.map_batches(fn, adds={"double": "float64"}, library=frame))
     assert rows == [{**row, "double": d} for row, d in zip(BATCH.to_pylist(), (2.0, 4.0, None), strict=True)]
     assert errors == []
 
@@ -55,7 +55,7 @@ def test_added_fields_extend_the_record(frame, fn):
 def test_returned_records_keep_their_order_fields():
     rows, _ = outcome(ro.map_batches(lambda b: {"name": b["device"]}, schema={"name": "string", "n": "int64"}))
     assert rows == [{"seq": s, "event_time": NOW, "name": d, "n": None} for s, d in zip((7, 8, 9), "abü", strict=True)]
-    rows, _ = outcome(ro.map_batches(lambda df: df[["value"]] + 1, frame="pandas"))
+    rows, _ = outcome(ro.map_batches(lambda df: df[["value"]] + 1, library="pandas"))
     assert [list(row.values()) for row in rows] == [[7, NOW, None, 2.0], [8, NOW, None, 3.0], [9, NOW, None, None]]
     rows, _ = outcome(ro.map_batches(lambda b: {"seq": [4, 5, 6]}, schema={"seq": "int64"}))
     assert [row["seq"] for row in rows] == [4, 5, 6]
@@ -66,10 +66,10 @@ def test_data_frame_may_be_modified():
         df["value"] *= 2
         return df
 
-    assert [row["value"] for row in outcome(ro.map_batches(fn, frame="pandas"))[0]] == [2.0, 4.0, None]
+    assert [row["value"] for row in outcome(ro.map_batches(fn, library="pandas"))[0]] == [2.0, 4.0, None]
     assert BATCH["value"].to_pylist() == [1.0, 2.0, None]
     one = pa.RecordBatch.from_pydict({"value": [1.0, 2.0]})  # pandas does not copy a single column
-    assert outcome(ro.map_batches(fn, frame="pandas"), one) == ([{"value": 2.0}, {"value": 4.0}], [])
+    assert outcome(ro.map_batches(fn, library="pandas"), one) == ([{"value": 2.0}, {"value": 4.0}], [])
     assert one["value"].to_pylist() == [1.0, 2.0]
 
 
@@ -187,18 +187,23 @@ def test_output_does_not_depend_on_batches():
 
 @pytest.mark.parametrize(
     "options",
-    [{"frame": "polars"}, {"adds": {"x": "flot"}}, {"adds": {"x": "double"}, "schema": {"x": "double"}}, {"adds": {}}],
+    [
+        {"library": "polars"},
+        {"adds": {"x": "flot"}},
+        {"adds": {"x": "double"}, "schema": {"x": "double"}},
+        {"adds": {}},
+    ],
 )
 def test_wrong_parameters_are_refused(options):
     with pytest.raises(ConfigError):
         ro.map_batches(len, **options)
-    if "frame" not in options:
+    if "library" not in options:
         with pytest.raises(ConfigError):
             ro.map(len, **options)
 
 
 def test_descriptor_names_the_function():
-    task = BatchFunction(function=len, adds={"x": "double"}, frame="pandas", label="size")
+    task = BatchFunction(function=len, adds={"x": "double"}, library="pandas", label="size")
     data = task.to_dict()
-    assert (data["function"], data["adds"], data["frame"]) == ("builtins:len", [["x", "double"]], "pandas")
+    assert (data["function"], data["adds"], data["library"]) == ("builtins:len", [["x", "double"]], "pandas")
     assert BatchFunction.with_function(data, len) == task

@@ -16,7 +16,7 @@ values = st.sampled_from([None, None, 1.0, 2.5, float("nan")])
 records = st.lists(st.tuples(st.sampled_from(["a", "b", None]), values, values), max_size=30)
 
 
-def joined(rows, unmatched):
+def joined(rows, how):
     known = {}
     for seq, (key, *cells) in enumerate(rows):
         cells = [None if value is None or math.isnan(value) else value for value in cells]
@@ -24,13 +24,13 @@ def joined(rows, unmatched):
             known[key] = cells
         elif key in known:
             yield seq, *known[key]
-        elif unmatched == "keep":
+        elif how == "left":
             yield seq, None, None
 
 
-@given(records, st.sampled_from(["drop", "keep"]), st.integers(1, 9))
-def test_records_get_the_latest_values_of_their_key(rows, unmatched, size):
-    session = t.AsOfJoin(by="key", fields=("bid", "ask"), unmatched=unmatched).session()
+@given(records, st.sampled_from(["inner", "left"]), st.integers(1, 9))
+def test_records_get_the_latest_values_of_their_key(rows, how, size):
+    session = t.AsOfJoin(by="key", fields=("bid", "ask"), how=how).session()
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array(range(len(rows)), pa.int64()),
@@ -40,7 +40,7 @@ def test_records_get_the_latest_values_of_their_key(rows, unmatched, size):
         }
     )
     out = [row for i in range(0, len(rows), size) for row in session.push_batch(batch.slice(i, size)).to_pylist()]
-    assert [(row["seq"], row["bid"], row["ask"]) for row in out] == list(joined(rows, unmatched))
+    assert [(row["seq"], row["bid"], row["ask"]) for row in out] == list(joined(rows, how))
 
 
 def test_integers_are_joined_and_infinite_values_rejected():

@@ -57,7 +57,7 @@ def test_output_equals_the_reference_for_any_batches_and_restarts(pieces, cuts, 
         fields=tuple(NAMES),
         by=("message",),
         timeout=None if timeout is None else timedelta(microseconds=timeout),
-        partial="emit" if emit else "drop",
+        partial=emit,
     )
     got, errors = run(task, batch_of(pieces), cuts)
     reference = Joiner(NAMES, timeout, emit)
@@ -97,7 +97,7 @@ def test_message_out_of_order_is_assembled_in_time():
 
 
 def test_piece_after_the_timeout_starts_its_message_again():
-    join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=10), partial="emit").session()
+    join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=10), partial=True).session()
     first = pieces_of([1], ["x"]).to_pylist() + pieces_of([11], ["x", "y"]).to_pylist()
     assert [row["seq"] for row in join.push_many(first)] == [11]
     given_up = join.push_many(pieces_of([12], ["x"]).to_pylist())  # 11 s after message 1 began
@@ -108,7 +108,7 @@ def test_piece_after_the_timeout_starts_its_message_again():
 
 def test_message_times_out_after_more_than_the_timeout():
     """Message 1 begins at 0: at 10 it has not timed out yet, and messages complete by then come first."""
-    task = AssembleMessage(schema=None, fields=("x", "y"), timeout="10s", partial="emit")
+    task = AssembleMessage(schema=None, fields=("x", "y"), timeout="10s", partial=True)
     pieces = [(1, "x", 0), (2, "x", 1), (2, "y", 10), (3, "x", 11)]
     rows = [
         {"seq": s, "obs_type": n, "value": 1.0, "event_time": datetime(2024, 5, 1, 0, 0, t, tzinfo=UTC)}

@@ -46,7 +46,7 @@ rows = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, 5, 70, 20]),
 filled = rows.filter(bool).map(lambda given: [(sum(g[0] for g in given[: i + 1]), *g[1:]) for i, g in enumerate(given)])
 
 
-@given(filled, st.permutations(NAMES), st.booleans(), st.sampled_from(["drop", "emit"]), st.data())
+@given(filled, st.permutations(NAMES), st.booleans(), st.booleans(), st.data())
 def test_aligned_batches_equal_assembly_piece_by_piece(given_rows, order, timed, partial, data):
     task = t.AssembleMessage(
         schema=None, fields=NAMES, by=("caller", "seq"), timeout="10us" if timed else None, partial=partial

@@ -69,7 +69,7 @@ def test_agrees_with_the_reference(events, cuts, window, method, fields, timed):
     if timed:
         columns["event_time"] = pa.array([e[3] for e in events], pa.timestamp("s", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(columns)
-    task = Interpolation(window=window, method=method, fields=fields, flag=True, by=("key",))
+    task = Interpolation(window=window, method=method, fields=fields, flag="interpolated", by=("key",))
     got, errors = run(task, batch, cuts)
     rows = [{**row, "time": e[3]} for row, e in zip(batch.to_pylist(), events, strict=True)]
     expected = reference.interpolate(rows, window, method, fields, timed)
@@ -131,7 +131,7 @@ def test_interior_gaps_equal_pandas(cut):
         values[start : start + rng.integers(1, 12)] = np.nan
     keys = rng.integers(0, 3, n)
     frame = pd.DataFrame({"event_time": times.as_unit("us"), "key": keys, "value": values})
-    task, rows = Interpolation(method="linear", by="key", flag=True).session(), []
+    task, rows = Interpolation(method="linear", by="key", flag="interpolated").session(), []
     batch = pa.RecordBatch.from_pandas(frame, preserve_index=False)
     for a in range(0, n, cut):
         rows += task.push_batch(batch.slice(a, cut)).to_pylist()
@@ -209,7 +209,7 @@ def test_lines_agree_with_the_reference(events, cuts, max_gap, fields, timed):
     if timed:
         columns["event_time"] = pa.array([e[3] for e in events], pa.timestamp("s", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(columns)
-    task = Interpolation(method="linear", max_gap=max_gap, fields=fields, flag=True, by=("key",))
+    task = Interpolation(method="linear", max_gap=max_gap, fields=fields, flag="interpolated", by=("key",))
     got, errors = run(task, batch, cuts)
     rows = [{**row, "time": e[3]} for row, e in zip(batch.to_pylist(), events, strict=True)]
     expected = reference.on_lines(rows, max_gap, fields, timed)

@@ -36,11 +36,17 @@ OPTIONS = st.fixed_dictionaries(
         "process_noise": st.just(0.5),
         "measurement_noise": st.sampled_from([0.0, 2.0]),
         "initial_variance": st.just(1.0),
-        "initial": st.sampled_from(["zero", "first"]),
-        "missing": st.sampled_from(["predict", "skip"]),
+        "prior": st.sampled_from(["zero", "first"]),
+        "on_missing": st.sampled_from(["predict", "skip"]),
     },
 )
-SHORT = {"process_noise": "q", "measurement_noise": "r", "initial_variance": "p0"}
+SHORT = {
+    "process_noise": "q",
+    "measurement_noise": "r",
+    "initial_variance": "p0",
+    "prior": "initial",
+    "on_missing": "missing",
+}
 
 
 @given(READINGS, st.integers(0, 60), OPTIONS)
@@ -77,7 +83,7 @@ def test_noise_by_elapsed_time_equals_the_reference(readings, cut, options, step
 
 def test_noise_grows_with_the_time_between_readings():
     """By hand: P1 = 30 * 0.32 / 30.32; after 16 s at 0.125 per 2 s it has grown by 1."""
-    session = KalmanFilter(initial="first", noise_per="2s").session()
+    session = KalmanFilter(prior="first", noise_per="2s").session()
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     assert session.push({"event_time": noon, "value": 0.0})[0]["value"] == 0.0
     variance = 30 * 0.32 / 30.32 + 1
@@ -93,14 +99,14 @@ def test_noise_grows_with_the_time_between_readings():
 
 def test_first_reading_as_prior_is_corrected_too():
     """P1 = (30 + 0.125) 0.32 / 30.445; K2 = (P1 + 0.125) / (P1 + 0.445); and so on by hand."""
-    session = KalmanFilter(initial="first").session()
+    session = KalmanFilter(prior="first").session()
     assert [session.push({"value": v})[0]["value"] for v in (10.0, 12.0, 11.0)] == [
         10.0,
         pytest.approx(11.159704, abs=5e-7),
         pytest.approx(11.081048, abs=5e-7),
     ]
     # the second estimate gives the gain, and the gain the previous variance
-    session = KalmanFilter(initial="first").session()
+    session = KalmanFilter(prior="first").session()
     gain = [session.push({"value": v})[0]["value"] for v in (0.0, 1.0)][1]
     assert 0.32 * gain / (1 - gain) - 0.125 == pytest.approx(9.64 / 30.445, rel=1e-12)  # 30.125 * 0.32 = 9.64
 
@@ -111,18 +117,18 @@ def estimates(readings, **options):
 
 
 def test_no_estimate_before_the_first_reading():
-    skip = estimates((None, 10.0, None, 12.0), missing="skip")
+    skip = estimates((None, 10.0, None, 12.0), on_missing="skip")
     assert skip == [None, pytest.approx(9.894892, abs=5e-7), None, pytest.approx(11.115543, abs=5e-7)]
-    assert estimates((None, 7.5, None), initial="first") == [None, 7.5, 7.5]
-    assert estimates((None, 7.5), initial="first", missing="skip") == [None, 7.5]
+    assert estimates((None, 7.5, None), prior="first") == [None, 7.5, 7.5]
+    assert estimates((None, 7.5), prior="first", on_missing="skip") == [None, 7.5]
     # the prior 0 has a variance that grows while readings are missing: 30 + 2 * 0.125, K = 30.25 / 30.57
     got = estimates((math.nan, 10.0, None))
     assert got == [None, *[pytest.approx(10 * 30.25 / 30.57, rel=1e-12)] * 2]
     # with the first reading as prior it does not
-    assert estimates((None, None, 10.0, 12.0), initial="first")[2:] == estimates((10.0, 12.0), initial="first")
+    assert estimates((None, None, 10.0, 12.0), prior="first")[2:] == estimates((10.0, 12.0), prior="first")
 
 
-@pytest.mark.parametrize("wrong", [{"process_noise": 0}, {"measurement_noise": -1}, {"initial": "mean"}])
+@pytest.mark.parametrize("wrong", [{"process_noise": 0}, {"measurement_noise": -1}, {"prior": "mean"}])
 def test_wrong_parameters_are_refused_by_name(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         KalmanFilter(**wrong)

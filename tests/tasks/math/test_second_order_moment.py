@@ -53,7 +53,7 @@ def test_example_of_the_benchmark():
 
 def test_exact_up_to_the_size_of_the_reservoir():
     """Three ones, 2, 3 and 4: 9 + 1 + 1 + 1; the median of three groups would be 6."""
-    assert moments([1.0, 1.0, 1.0, 2.0, 3.0, 4.0], size=6, groups=3) == [1.0, 4.0, 9.0, 10.0, 11.0, 12.0]
+    assert moments([1.0, 1.0, 1.0, 2.0, 3.0, 4.0], size=6, median_of=3) == [1.0, 4.0, 9.0, 10.0, 11.0, 12.0]
 
 
 @given(EVENTS, CUTS, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**63 - 1))
@@ -63,7 +63,7 @@ def test_reservoir_agrees_with_the_reference(events, cuts, share, groups, seed):
     check(
         events,
         cuts,
-        SecondOrderMoment(size=size, groups=groups, seed=seed, by=("key",)),
+        SecondOrderMoment(size=size, median_of=groups, seed=seed, by=("key",)),
         lambda values: reference.reservoir(values, size, groups, seed),
     )
 
@@ -78,7 +78,7 @@ def test_exact_agrees_with_the_reference(events, cuts):
 @given(EVENTS, CUTS)
 @settings(max_examples=depth(30), deadline=None)
 def test_sketch_does_not_depend_on_the_split(events, cuts):
-    task = SecondOrderMoment(method="tug_of_war", width=8, by=("key",))
+    task = SecondOrderMoment(method="tug_of_war", counters=8, by=("key",))
     assert run(task, batch_of(events), cuts) == run(task, batch_of(events), restart=False)
 
 
@@ -99,7 +99,7 @@ def test_sketch_keeps_its_bound():
     true = reference.exact(values)[-1]
     for width in (16, 64, 256):
         errors = np.array(
-            [moments(values, method="tug_of_war", depth=1, width=width, seed=s)[-1] / true - 1 for s in range(150)]
+            [moments(values, method="tug_of_war", depth=1, counters=width, seed=s)[-1] / true - 1 for s in range(150)]
         )
         # sqrt(2 / width); 150 samples give the deviation to 6 %, the mean to 8 % of it
         assert errors.std() < 1.25 * np.sqrt(2 / width)
@@ -107,7 +107,7 @@ def test_sketch_keeps_its_bound():
 
 
 def test_sketches_merge():
-    task = SecondOrderMoment(method="tug_of_war", width=32)
+    task = SecondOrderMoment(method="tug_of_war", counters=32)
     values = stream(300)
 
     def counters(part):
@@ -143,8 +143,8 @@ def test_too_many_values_are_refused():
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"groups": 3}, "groups must divide"),
-        ({"width": 100}, "power of two"),
+        ({"median_of": 3}, "median_of must divide"),
+        ({"counters": 100}, "power of two"),
         ({"seed": -1}, "seed"),
         ({"size": 0}, "size"),
         ({"round_to": 0.0}, "round_to"),

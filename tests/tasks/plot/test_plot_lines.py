@@ -102,7 +102,7 @@ def test_predictions_are_faint_lines_one_step_apart():
     """Results every 2 s, the second a null; each prediction is drawn, and the last result has none."""
     one = {**a_set([1.0, None, None, None, 1.0], ["AVG", "SLR", "SLR", "SLR", "AVG"], [0, 2, 4, 6, 10])}
     one["predictions"] = [None, [2.0, 3.0], None, [0.0, 4.0], None]
-    data = draw(one, width=605, height=TOP + 400 + BOTTOM, ahead="predictions")["data"]
+    data = draw(one, width=605, height=TOP + 400 + BOTTOM, predictions="predictions")["data"]
     lines, texts = lines_of(data)
     assert texts[-2:] == ["AVG", "SLR"]
 
@@ -112,12 +112,12 @@ def test_predictions_are_faint_lines_one_step_apart():
     assert lines == [[at(0, 1), at(10, 1)], [at(4, 2), at(6, 3)], [at(8, 0), at(10, 4)]]
     strokes = [line.get("stroke-opacity") for line in ET.fromstring(data.decode()).iter(f"{SVG}polyline")]
     assert strokes == [None, "0.35", "0.35"]
-    assert draw(one, ahead="predictions", format="png")["data"] != draw(one, format="png")["data"]
+    assert draw(one, predictions="predictions", format="png")["data"] != draw(one, format="png")["data"]
 
 
 def test_predictions_of_a_single_result_are_at_its_time():
     one = {**a_set([None], ["SLR"], [5]), "predictions": [[2.0, float("nan"), 3.0]]}
-    lines, _ = lines_of(draw(one, ahead="predictions")["data"])
+    lines, _ = lines_of(draw(one, predictions="predictions")["data"])
     assert [[x for x, _ in line] for line in lines] == [[LEFT], [LEFT]]
 
 
@@ -300,7 +300,7 @@ def test_wrong_input_is_refused_by_name():
     with pytest.raises(
         ConfigError, match=r"needs lists of numbers in the lists of 'value', its input has list<.*float"
     ):
-        PlotLines(ahead="value").output_schema(good)
+        PlotLines(predictions="value").output_schema(good)
     with pytest.raises(ConfigError, match="'what'"):
         PlotLines(unit="what").output_schema(good)
 
@@ -308,7 +308,7 @@ def test_wrong_input_is_refused_by_name():
 def test_outliers_of_predictions_do_not_widen_the_axis():
     fans = [[float(i % 5)] * 10 for i in range(40)] + [[1e6] * 10]
     one = {**a_set([None] * 41, ["SLR"] * 41), "predictions": fans}
-    lines, texts = lines_of(draw(one, ahead="predictions")["data"])
+    lines, texts = lines_of(draw(one, predictions="predictions")["data"])
     assert {"0", "1", "2", "3", "4"} <= set(texts) and len(lines) == 41
     assert max(y for y, *_ in [[y for _, y in line] for line in lines]) <= 600 - BOTTOM
     solid = draw(a_set([0.0, 4.0, 1e6]))["data"]

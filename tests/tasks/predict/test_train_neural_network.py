@@ -33,7 +33,7 @@ def learnt():
 @pytest.mark.long
 def test_trained_network_predicts(learnt, tmp_path):
     _, x, labels = learnt
-    options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "epochs": 7, "validation": 0.0, "seed": 4}
+    options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "max_epochs": 7, "validation": 0.0, "seed": 4}
     task = TrainNeuralNetwork(inputs=NAMES, target_field="quality", size=150, store=str(tmp_path), **options)
     records = [
         dict(zip(NAMES, row, strict=True)) | {"quality": label, "event_time": 1000 * i}
@@ -78,7 +78,7 @@ def test_sets_and_classes():
         ({"hidden": (0,)}, "hidden"),
         ({"activation": "step"}, "activation"),
         ({"penalty": -1.0}, "penalty"),
-        ({"epochs": 0}, "epochs"),
+        ({"max_epochs": 0}, "max_epochs"),
         ({"validation": 1.0}, "validation must be at least 0 and below 1"),
         ({"validation": -0.1}, "validation"),
         ({"seed": -1}, "seed must be 0"),

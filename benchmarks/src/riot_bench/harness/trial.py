@@ -210,7 +210,7 @@ class LocalRunner(Runner):
         self.run(replace(workload, max_batch=self.min_batch), 0.01, {"rate": UNLIMITED_RATE})
 
     def run(self, workload: Workload, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
-        probe = Probe(every_s=every_s)
+        probe = Probe(every=None if every_s is None else timedelta(seconds=every_s))
         sources = {n: _TimedSource(s, seconds, **pace) for n, s in workload.sources.items()}
         inputs = {**sources, **workload.side_inputs}
         workload.flow.run(
@@ -257,7 +257,7 @@ class SparkRunner(Runner):
         self.every_s = 0.5 if quick else 2.0
 
     def run(self, workload: Workload, seconds: float, pace: Pace, every_s: float | None = None) -> Report:
-        probe = Probe(every_s=every_s)
+        probe = Probe(every=None if every_s is None else timedelta(seconds=every_s))
         sources: dict[str, Source] = {n: _WarmedSource(s, seconds, **pace) for n, s in workload.sources.items()}
         inputs = {**sources, **workload.side_inputs}
         query = workload.flow.start(

@@ -38,7 +38,7 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
     "moving_average": lambda: t.MovingAverage(by=BY, window=10, mode="growing", output="mean"),
     "markov_score": lambda: t.MarkovScore(by=BY, window=5),
     "weighted_average": lambda: t.WeightedAverage(by=BY, value="value", weight="number", last=15),
-    "as_of_join": lambda: t.AsOfJoin(by=BY, fields=("known",), unmatched="keep"),
+    "as_of_join": lambda: t.AsOfJoin(by=BY, fields=("known",), how="left"),
     "clipped_average": lambda: t.ClippedAverage(by=BY, value="value"),
     "sliding_sum": lambda: t.SlidingSum(by=BY, value="value", window=10),
     "exponential_average": lambda: t.ExponentialAverage(by=BY, value="value", span=100.0),

@@ -26,7 +26,8 @@ FIELDS = {
 
 def bargain_index(
     *,
-    window: Count | Literal["minute", "hour", "day", "week", "month"] = 15,
+    window: Count = 15,
+    calendar: Literal["minute", "hour", "day", "week", "month"] | None = None,
     threshold: float = 0.001,
     first: Literal["trade", "quote"] = "trade",
 ) -> Dataflow:
@@ -39,8 +40,10 @@ def bargain_index(
 
     Parameters
     ----------
-    window : int >= 1, or "minute", "hour", "day", "week" or "month", default 15
-        Number of trades of the stock that are averaged, or the calendar period whose trades so far are averaged.
+    window : int >= 1, default 15
+        Number of trades of the stock that are averaged.
+    calendar : "minute", "hour", "day", "week" or "month", optional
+        Instead of ``window``: calendar unit whose trades so far are averaged.
     threshold : float, default 0.001
         Index that a bargain must exceed, see :class:`riot_ops.tasks.BargainIndex`.
     first : "trade" or "quote", default "trade"
@@ -64,8 +67,7 @@ def bargain_index(
     flow = Dataflow("bargain_index", merging="number")
     order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
     read = {name: _bars(flow, name) for name in order}
-    last, period = (None, window) if isinstance(window, str) else (window, None)
-    average = t.WeightedAverage(by=("stock",), last=last, period=period)
+    average = t.WeightedAverage(by=("stock",), last=window if calendar is None else None, period=calendar)
     prices = read["trades"].partition_by("stock").to(average, id="vwap")
     asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
     known = merge(prices, asked).partition_by("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")

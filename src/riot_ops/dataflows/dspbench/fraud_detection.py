@@ -18,16 +18,16 @@ Algorithm = Literal["miss_probability", "miss_rate", "entropy_reduction"]
 def fraud_detection(
     *,
     model: str | None = None,
-    state_ordinal: Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX - 1)] = 1,
-    local_predictor: bool = True,
+    column: Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX - 1)] = 1,
+    scope: Literal["window", "all"] = "window",
     window: int = 5,
-    algorithm: Algorithm = "miss_probability",
+    metric: Algorithm = "miss_probability",
     threshold: float = 0.96,
 ) -> Dataflow:
     """Build fraud detection (FD): purchases → score of each customer's latest purchases → outliers.
 
     A line has a customer, a transaction and its state, ``8MFRVKTSJC,T00000000000,LNN``; a line with more or fewer cells
-    is an error. With another ``state_ordinal`` than 1, further cells may follow the state. The result stream is
+    is an error. With another ``column`` than 1, further cells may follow the state. The result stream is
     ``outliers``, with the fields ``entity_id``, ``score`` and ``states`` (the comma-separated states of the window). A
     state that the model lacks is an error and does not enter the window.
 
@@ -36,13 +36,13 @@ def fraud_detection(
     model : str, optional
         Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default a model trained on generated
         purchases.
-    state_ordinal : int from 0 to 65,534, default 1
+    column : int from 0 to 65,534, default 1
         Index of the state's cell among the cells after the customer.
-    local_predictor : bool, default True
+    scope : "window" or "all", default "window"
         Whether to score the latest purchases, or, from the second purchase on, all of them.
     window : int >= 2, default 5
         Number of latest purchases.
-    algorithm : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
+    metric : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
         Score, see :class:`riot_ops.tasks.MarkovScore`.
     threshold : float, default 0.96
         Score that an outlier must exceed.
@@ -64,14 +64,14 @@ def fraud_detection(
     check_arguments(fraud_detection, locals())
     flow = Dataflow("fraud_detection")
     # Lines of another layout may have any number of cells after the state.
-    fields = {"entity_id": (0, "string"), "state": (1 + state_ordinal, "string")}
-    parse = t.ParseLines(fields=fields, cells=3 if state_ordinal == 1 else None)
+    fields = {"entity_id": (0, "string"), "state": (1 + column, "string")}
+    parse = t.ParseLines(fields=fields, cells=3 if column == 1 else None)
     score = t.MarkovScore(
         by=("entity_id",),
         model=model,
-        metric=algorithm,
+        metric=metric,
         window=window,
-        scope="window" if local_predictor else "all",
+        scope=scope,
         threshold=threshold,
     )
     states = flow.source("cards").to(parse, id="parse")

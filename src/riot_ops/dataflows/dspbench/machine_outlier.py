@@ -33,8 +33,8 @@ def machine_outlier(
     scorer: Literal["window", "decayed"] = "window",
     window: Count = 10,
     decay: Positive = 0.02,
-    trigger: Literal["median", "top"] = "median",
-    top: Count = 3,
+    method: Literal["median", "top"] = "median",
+    k: Count = 3,
     partial: bool = True,
 ) -> Dataflow:
     """Build machine outlier (MO): loads of machines → distance from the others → score over time → outliers.
@@ -60,10 +60,10 @@ def machine_outlier(
         Number of latest scores in the sum.
     decay : float > 0, default 0.02
         Decay rate of the decaying sum.
-    trigger : "median" or "top", default "median"
+    method : "median" or "top", default "median"
         Which scores are outliers: those far above the median, or the largest of each time; in the latter case all
         records are emitted, see :class:`riot_ops.tasks.BatchOutliers`.
-    top : int >= 1, default 3
+    k : int >= 1, default 3
         Number of largest scores.
     partial : bool, default True
         Whether the end of the stream closes its last time; else each step that waits for that end drops it.
@@ -111,9 +111,9 @@ def machine_outlier(
     outliers = t.BatchOutliers(
         score="stream_score",
         latest="instance_score",
-        method=trigger,
-        top=top,
-        emit="outliers" if trigger == "median" else "all",
+        method=method,
+        k=k,
+        emit_all=method == "top",
         output="is_abnormal",
         time="timestamp",
         partial=partial,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from riot_ops import tasks as t
@@ -15,7 +15,7 @@ __all__ = ["sentiment_analysis"]
 
 def sentiment_analysis(
     *,
-    lexicon: str | None = None,
+    lexicon: str | Mapping[str, float] | None = None,
     mode: Literal["basic", "counts"] = "basic",
     phrases: bool = False,
     stop_words: str | Sequence[str] | None = None,
@@ -33,8 +33,9 @@ def sentiment_analysis(
 
     Parameters
     ----------
-    lexicon : str, optional
-        Path of a file of lines ``term<TAB>value``, such as AFINN; by default the library's small lexicon.
+    lexicon : str or mapping of str to float, optional
+        Values of terms, or path of a file of lines ``term<TAB>value``, such as AFINN; by default the library's
+        small lexicon.
     mode : "basic" or "counts", default "basic"
         Whether the score is the sum of the words' values, or the number of positive minus the number of negative words,
         see :class:`riot_ops.tasks.LexiconSentiment`.

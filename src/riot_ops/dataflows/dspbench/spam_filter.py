@@ -16,7 +16,7 @@ def spam_filter(
     *,
     table: str | None = None,
     training: bool = True,
-    words: int = 15,
+    max_words: int = 15,
     threshold: float = 0.9,
     unknown: float = 0.4,
     min_probability: float = 0.01,
@@ -34,7 +34,7 @@ def spam_filter(
         Path of an initial table of words, see :class:`riot_ops.models.WordTable`.
     training : bool, default True
         Whether there is a source ``training``; without it, only the table is used.
-    words : int >= 1, default 15
+    max_words : int >= 1, default 15
         Number of words of a message that count, the most significant ones.
     threshold : float, in (0, 1), default 0.9
         A message is spam if its probability exceeds the threshold.
@@ -82,9 +82,13 @@ def spam_filter(
     tokens = merge(*streams).partition_by("word")
     counts = tokens.to(t.CountSpamWords(table=table), id="counts")
     judge = t.BayesScore(
-        words=words, threshold=threshold, unknown=unknown, min_probability=min_probability, emit_empty=emit_empty
+        max_words=max_words,
+        threshold=threshold,
+        unknown=unknown,
+        min_probability=min_probability,
+        emit_empty=emit_empty,
     )
     flow.sink("results_sink", counts.partition_by("seq").to(judge, id="results"))
     if keep_table:
-        flow.sink("table_sink", tokens.to(t.CountSpamWords(table=table, emit="end"), id="table"))
+        flow.sink("table_sink", tokens.to(t.CountSpamWords(table=table, emit="final"), id="table"))
     return flow

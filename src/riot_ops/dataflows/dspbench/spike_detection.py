@@ -16,7 +16,7 @@ CELLS = {"temperature": 4, "humidity": 5, "light": 6, "voltage": 7}
 
 def spike_detection(
     *,
-    value_field: Literal["temperature", "humidity", "light", "voltage"] = "temperature",
+    quantity: Literal["temperature", "humidity", "light", "voltage"] = "temperature",
     window: int = 1000,
     threshold: NonNegative = 0.03,
 ) -> Dataflow:
@@ -29,7 +29,7 @@ def spike_detection(
 
     Parameters
     ----------
-    value_field : "temperature", "humidity", "light" or "voltage", default "temperature"
+    quantity : "temperature", "humidity", "light" or "voltage", default "temperature"
         Quantity to monitor.
     window : int >= 1, default 1000
         Readings in the moving average, including the new one; fewer for a device's first readings.
@@ -52,7 +52,7 @@ def spike_detection(
     check_arguments(spike_detection, locals())
     flow = Dataflow("spike_detection")
     # All quantities are read, because a line with a malformed one is damaged: none of its values can be trusted.
-    quantities = {"value" if name == value_field else name: (cell, "double") for name, cell in CELLS.items()}
+    quantities = {"value" if name == quantity else name: (cell, "double") for name, cell in CELLS.items()}
     parse = t.ParseLines(
         format="spaces",
         cells=8,

@@ -12,13 +12,12 @@ __all__ = ["traffic_monitoring"]
 def traffic_monitoring(
     *,
     roads: str | None = None,
-    latitude: tuple[float, float] = (39.689602, 40.122410),
-    longitude: tuple[float, float] = (116.105789, 116.670021),
+    box: tuple[float, float, float, float] = (39.689602, 40.122410, 116.105789, 116.670021),
     id_key: str = "osm_id",
     width_key: str | None = None,
-    width: float = 5.0,
+    road_width: float = 5.0,
     tolerance: float = 10.0,
-    history: Count = 30,
+    window: Count = 30,
     sigma: float = 2.0,
     integer: bool = False,
 ) -> Dataflow:
@@ -40,11 +39,11 @@ def traffic_monitoring(
         Property of a GeoJSON or shapefile with the id of a road.
     width_key : str, optional
         Property, or column, with half of a road's width in metres.
-    width : float > 0, default 5.0
+    road_width : float > 0, default 5.0
         Half the width, in metres, of roads without a width of their own.
     tolerance : float >= 0, default 10.0
         Position error, in metres.
-    history : int >= 2, default 30
+    window : int >= 2, default 30
         Number of speeds of a road that are averaged.
     sigma : float > 0, default 2.0
         Number of standard deviations beyond which a speed is ignored, see :class:`riot_ops.tasks.ClippedAverage`.
@@ -78,16 +77,16 @@ def traffic_monitoring(
     }
     match = t.MatchRoads(
         roads=roads,
-        box=(*latitude, *longitude),
-        speed="speed",
+        box=box,
+        speed_field="speed",
         min_speed=1.0 if integer else 0.0,  # a lower speed is truncated to 0
-        width=width,
+        road_width=road_width,
         tolerance=tolerance,
         id_key=id_key,
         width_key=width_key,
     )
     average = t.ClippedAverage(
-        by=("road_id",), value="speed", output="average_speed", window=history, sigma=sigma, whole=integer
+        by=("road_id",), value="speed", output="average_speed", window=window, sigma=sigma, whole=integer
     )
     bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0), "bearing": (0, 360)}
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")

@@ -29,11 +29,11 @@ WARMUP = 10
 def voip_stream(
     *,
     exact: bool = True,
-    variation_size: Count = 180_000,
+    variation_capacity: Count = 180_000,
     variation_error: Positive = 0.01,
-    num_elements: Count = 180_000,
-    buckets_per_element: Count = 10,
-    buckets_per_word: Count = 16,
+    capacity: Count = 180_000,
+    per_element: Count = 10,
+    per_word: Count = 16,
     decay: Positive = 0.9672,
     decay24: Positive = 0.9917,
     fofir_ramp: tuple[float, float] = (2.0, 10.0),
@@ -42,7 +42,7 @@ def voip_stream(
     url_weight: float = 3.0,
     acd_ramp: tuple[float, float] = (5.0, 10.0),
     acd_weight: float = 3.0,
-    acd_decay_factor: Positive = 86_400.0,
+    acd_span: Positive = 86_400.0,
     acd_mode: Literal["long", "short"] = "long",
     ramp: Literal["linear", "ratio"] = "linear",
     timeout: timedelta | str | None = "1h",
@@ -63,12 +63,12 @@ def voip_stream(
     ----------
     exact : bool, default True
         Whether state is kept exactly, per number. Else it is kept in Bloom filters, as in the benchmark: of fixed size,
-        but each filter serves all numbers and hence runs on one instance. The parameters up to ``buckets_per_word``
+        but each filter serves all numbers and hence runs on one instance. The parameters up to ``per_word``
         configure the filters.
-    variation_size, variation_error : int and float, default 180,000 and 0.01
+    variation_capacity, variation_error : int and float, default 180,000 and 0.01
         Number of caller-callee pairs that are remembered, and the share of new ones that count as repeated, see
         :class:`riot_ops.tasks.Deduplicate`.
-    num_elements, buckets_per_element, buckets_per_word : int, default 180,000, 10 and 16
+    capacity, per_element, per_word : int, default 180,000, 10 and 16
         Sizes of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
     decay, decay24 : float, default 0.9672 and 0.9917
         Decay per second of the rates of calls, and of the rates that ``acd`` compares.
@@ -76,7 +76,7 @@ def voip_stream(
         Ratio above which the score rises from 0, and ratio from which on it is 1.
     fofir_weight, url_weight, acd_weight : float, default 2, 3 and 3
         Weight of each score in the total.
-    acd_decay_factor : float, default 86,400
+    acd_span : float, default 86,400
         Number of calls that the mean duration of all calls spans.
     acd_mode : "long" or "short", default "long"
         Whether long calls score high, as in the benchmark, or short calls, as made by telemarketers: then ``acd`` is 1
@@ -114,9 +114,9 @@ def voip_stream(
         if exact:
             return t.DecayingRate(by=(key,), decay=beta, output=VALUE, **parameters)
         sizes: dict[str, Any] = {
-            "capacity": num_elements,
-            "per_element": buckets_per_element,
-            "per_word": buckets_per_word,
+            "capacity": capacity,
+            "per_element": per_element,
+            "per_word": per_word,
             "secret": secret,
         }
         return t.DecayingRate(fields=(key,), decay=beta, output=VALUE, **sizes, **parameters)
@@ -140,7 +140,7 @@ def voip_stream(
     pair: dict[str, Any] = (
         {"by": PAIR}
         if exact
-        else {"fields": PAIR, "capacity": variation_size, "error": variation_error, "secret": secret}
+        else {"fields": PAIR, "capacity": variation_capacity, "error": variation_error, "secret": secret}
     )
     calls = parsed.to(lengths, id="records") >> t.Project(fields=(*PAIR, "timestamp", "duration", "established"))
     varied = calls.partition_by(*PAIR).to(t.Deduplicate(flag="new_callee", **pair), "variation")
@@ -149,14 +149,14 @@ def voip_stream(
 
     _piece(outgoing.partition_by(*KEY).to(rate(decay), id="ecr"))
     _piece(
-        _received(outgoing, rate(decay, "number", adds="called"))
+        _received(outgoing, rate(decay, "number", flag="called"))
         if exact
         else outgoing.to_single().to(rate(decay, "callee", asks=KEY), id="rcr")
     )
-    _piece(outgoing.partition_by(*KEY).to(rate(decay, adds="new_callee"), id="encr"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay, flag="new_callee"), id="encr"))
     _piece(outgoing.partition_by(*KEY).to(rate(decay24), id="ecr24"))
-    _piece(outgoing.partition_by(*KEY).to(rate(decay24, adds="new_callee", amount="duration"), id="ct24"))
-    mean = t.ExponentialAverage(value="duration", output=VALUE, span=acd_decay_factor, warmup=WARMUP)
+    _piece(outgoing.partition_by(*KEY).to(rate(decay24, flag="new_callee", amount="duration"), id="ct24"))
+    mean = t.ExponentialAverage(value="duration", output=VALUE, span=acd_span, warmup=WARMUP)
     lasted = (
         varied.to_single()
         .to(mean, id="global_acd")

@@ -36,7 +36,7 @@ def etl(
     annotated: Sequence[str] | StreamSchema | str | Path | None = None,
     window: Natural | None = None,
     timeout: timedelta | str = "1min",
-    partial: Literal["drop", "emit"] = "emit",
+    partial: bool = True,
     store: str | None = None,
     table: str = "readings",
     variant: Literal["table", "sql"] = "table",
@@ -67,8 +67,8 @@ def etl(
         Number of values that the interpolation averages; 0 omits it.
     timeout : timedelta or text, default "1min"
         Event time after which an incomplete message is emitted or dropped.
-    partial : "emit" or "drop", default "emit"
-        What happens to incomplete messages.
+    partial : bool, default True
+        Whether incomplete messages are emitted.
     store : str, optional
         Address of the store with the table to insert into; without it, nothing is inserted.
     table : str, default "readings"

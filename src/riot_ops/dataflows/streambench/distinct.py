@@ -10,7 +10,7 @@ from riot_ops.dataflows.streambench.projection import cell
 __all__ = ["distinct"]
 
 
-def distinct(*, field: CellIndex = 0) -> Dataflow:
+def distinct(*, column: CellIndex = 0) -> Dataflow:
     r"""Build distinct count: tab-separated lines → new values of a cell → running number of distinct values.
 
     Its result stream is ``sizes``, with the fields ``value``, a value seen for the first time, and ``count``. All
@@ -19,7 +19,7 @@ def distinct(*, field: CellIndex = 0) -> Dataflow:
 
     Parameters
     ----------
-    field : int from 0 to 65,535, default 0
+    column : int from 0 to 65,535, default 0
         Number of the cell: in a log of searches 0 is the user, 1 the query.
 
     References
@@ -35,6 +35,6 @@ def distinct(*, field: CellIndex = 0) -> Dataflow:
     """
     check_arguments(distinct, locals())
     flow = Dataflow("distinct")
-    values = flow.source("lines").shuffle().to(cell(field), id="values")
+    values = flow.source("lines").shuffle().to(cell(column), id="values")
     new = values.partition_by("value").to(t.Deduplicate(by=("value",)), id="new")
     return flow.sink("sizes_sink", new.to_single().to(t.RunningCount(), id="sizes"))

@@ -9,7 +9,7 @@ from riot_ops.dataflow import Dataflow
 __all__ = ["cell", "projection"]
 
 
-def projection(*, field: CellIndex = 1) -> Dataflow:
+def projection(*, column: CellIndex = 1) -> Dataflow:
     r"""Build Projection: tab-separated lines → one cell of each.
 
     Its result stream is ``values``, with the field ``value``: empty text where a line has too few cells. A line that is
@@ -17,7 +17,7 @@ def projection(*, field: CellIndex = 1) -> Dataflow:
 
     Parameters
     ----------
-    field : int from 0 to 65,535, default 1
+    column : int from 0 to 65,535, default 1
         Number of the cell: in a log of searches 0 is the user, 1 the query.
 
     References
@@ -33,9 +33,9 @@ def projection(*, field: CellIndex = 1) -> Dataflow:
     """
     check_arguments(projection, locals())
     flow = Dataflow("projection")
-    return flow.sink("values_sink", flow.source("lines").shuffle().to(cell(field), id="values"))
+    return flow.sink("values_sink", flow.source("lines").shuffle().to(cell(column), id="values"))
 
 
-def cell(field: int) -> t.ParseLines:
+def cell(column: int) -> t.ParseLines:
     """Build the step that reads a cell of a tab-separated line into ``value``."""
-    return t.ParseLines(fields={"value": (field, "string", "")}, delimiter="\t")
+    return t.ParseLines(fields={"value": (column, "string", "")}, delimiter="\t")

@@ -53,9 +53,9 @@ def threat(
     *,
     from_packets: bool = False,
     model: str | None = None,
-    training: Natural = 0,
+    training_flows: Natural = 0,
     seed: int = 1,
-    labels: bool = True,
+    labelled: bool = True,
     window: timedelta | str = "2s",
     allowed_lateness: timedelta | str = "0s",
 ) -> Dataflow:
@@ -74,12 +74,12 @@ def threat(
     model : str, optional
         Path of a network's file, or its JSON. By default the model that comes with the library, trained on 7,000
         generated flows.
-    training : int >= 0, default 0
+    training_flows : int >= 0, default 0
         Instead of using a model, train a network on this number of generated flows when the dataflow is built (needs
         the extra ``ml``).
     seed : int, default 1
         Seed of these flows and of the training.
-    labels : bool, default True
+    labelled : bool, default True
         Whether the last cell has the true class; without labels, further cells of a line are ignored.
     window : timedelta or text, default "2s"
         With packets: length of a window.
@@ -99,10 +99,10 @@ def threat(
     [('10.0.0.0', 'normal', 0.0), ('10.0.158.55', 'normal', 0.0), ('10.0.60.110', 'dos', 1.0)]
     """
     check_arguments(threat, locals())
-    if training and model is not None:
-        raise ConfigError(f"model = {model!r} is trained already; leave out training = {training!r}")
+    if training_flows and model is not None:
+        raise ConfigError(f"model = {model!r} is trained already; leave out training_flows = {training_flows!r}")
     for name, value, usual, used, where in (
-        ("seed", seed, 1, training, "training > 0"),
+        ("seed", seed, 1, training_flows, "training_flows > 0"),
         ("window", window, "2s", from_packets, "from_packets = True"),
         ("allowed_lateness", allowed_lateness, "0s", from_packets, "from_packets = True"),
     ):
@@ -110,11 +110,11 @@ def threat(
         if not standard and not used:
             raise ConfigError(f"{name} = {value!r} needs {where}; otherwise it must be {usual!r}")
     if model is None:
-        model = train_model(training, seed) if training else packaged_model()
+        model = train_model(training_flows, seed) if training_flows else packaged_model()
     flow = Dataflow("threat")
-    vectors = _from_packets(flow, labels, window, allowed_lateness) if from_packets else _from_lines(flow, labels)
+    vectors = _from_packets(flow, labelled, window, allowed_lateness) if from_packets else _from_lines(flow, labelled)
     judge = t.ClassifyNeuralNetwork(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
-    result_fields = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
+    result_fields = (*KEY, "class", "class_index", "class_probability", *(("label",) if labelled else ()))
     threats = vectors.to(judge, id="judge").to(t.Project(fields=result_fields), id="threats")
     return flow.sink("threats_sink", threats)
 

@@ -36,7 +36,7 @@ class BatchFunction(MappingTask):
         The only fields that the function returns; they are added to those of the records.
     schema : pyarrow.Schema, mapping of str to type, or None
         Instead of adds: all fields of the results. None: those of the input.
-    frame : "arrow" or "pandas", default "arrow"
+    library : "arrow" or "pandas", default "arrow"
         What the function takes: a :class:`pyarrow.RecordBatch`, or a :class:`pandas.DataFrame`, which it
         may modify.
     label : str, default the function's name
@@ -77,12 +77,12 @@ class BatchFunction(MappingTask):
 
     code: ClassVar[str] = "BFN"
 
-    frame: Literal["arrow", "pandas"] = "arrow"
+    library: Literal["arrow", "pandas"] = "arrow"
 
     def validate(self) -> None:
         super().validate()
-        if self.frame == "pandas" and importlib.util.find_spec("pandas") is None:
-            raise MissingExtraError("batch_function with frame = 'pandas'", "spark")
+        if self.library == "pandas" and importlib.util.find_spec("pandas") is None:
+            raise MissingExtraError("batch_function with library = 'pandas'", "spark")
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         returned = self._returned(batch.schema)
@@ -125,7 +125,7 @@ class BatchFunction(MappingTask):
 
     def _called(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Call the function on a batch and cast its result to the declared fields and types."""
-        argument = batch.to_pandas() if self.frame == "pandas" else batch
+        argument = batch.to_pandas() if self.library == "pandas" else batch
         returned = self._columns(self.function(argument), schema)
         for name, values in returned.items():
             if len(values) != batch.num_rows:
@@ -189,16 +189,16 @@ def map_batches(
     name: str | None = None,
     *,
     adds: Any = None,
-    frame: Literal["arrow", "pandas"] = "arrow",
+    library: Literal["arrow", "pandas"] = "arrow",
     version: int | str | None = None,
 ) -> BatchFunction:
     """Make a task that applies a function to whole batches, see :class:`BatchFunction`.
 
-    >>> half = map_batches(lambda df: df.assign(value=df["value"] / 2), frame="pandas").session()
+    >>> half = map_batches(lambda df: df.assign(value=df["value"] / 2), library="pandas").session()
     >>> half.push({"device": "d1", "value": 3.0})
     [{'device': 'd1', 'value': 1.5}]
     """
-    return BatchFunction(function=fn, schema=schema, adds=adds, label=name, frame=frame, revision=version)
+    return BatchFunction(function=fn, schema=schema, adds=adds, label=name, library=library, revision=version)
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:

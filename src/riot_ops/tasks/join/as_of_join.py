@@ -55,8 +55,8 @@ class AsOfJoin(KeyedTask):
     fields : tuple of str
         Fields to join, numbers, booleans or times; null in the records that get them. They keep their type (float64 for
         floating types) and all digits; decimals are refused.
-    unmatched : "drop" or "keep", default "drop"
-        What to do with a record that comes before any values: drop it, or keep it with nulls.
+    how : "inner" or "left", default "inner"
+        Whether a record that comes before any values is dropped, or passed on with nulls.
     by, ttl
         Key and time to live, see :class:`KeyedTask`. Records of both sides keep a key alive.
 
@@ -94,7 +94,7 @@ class AsOfJoin(KeyedTask):
     version: ClassVar[int] = 2
 
     fields: tuple[str, ...]
-    unmatched: Literal["drop", "keep"] = "drop"
+    how: Literal["inner", "left"] = "inner"
 
     def validate(self) -> None:
         if not self.fields or len(set(self.fields)) < len(self.fields):
@@ -135,7 +135,7 @@ class AsOfJoin(KeyedTask):
             rests = np.zeros(values.shape)
         is_query = np.empty(slots.size, np.bool_)
         _fill(values, rests, slots, state["known"], is_query)
-        if self.unmatched == "drop":
+        if self.how == "inner":
             is_query &= ~np.isnan(values).all(axis=0)
         out = batch.filter(pa.array(is_query))
         for name, high, rest in zip(self.fields, values[:, is_query], rests[:, is_query], strict=True):
@@ -155,5 +155,5 @@ class AsOfJoin(KeyedTask):
             }
         )
         yield Case(cls(by=("stock",), fields=("bid",)), batch)
-        yield Case(cls(by=("stock",), fields=("bid", "ask"), unmatched="keep"), batch, "two fields")
+        yield Case(cls(by=("stock",), fields=("bid", "ask"), how="left"), batch, "two fields")
         yield Case(cls(fields=("ask", "bid")), batch, "no key")

@@ -87,9 +87,9 @@ class AssembleMessage(AligningOperator, PooledTask):
     timeout : timedelta or text such as "10min", or None, default None
         How long to wait for a message after its first piece, in event time as given by the newest event
         time so far. None: until the end of the stream.
-    partial : "drop" or "emit", default "drop"
-        What to do with a message that is incomplete after ``timeout`` or at the end: reject its pieces, or
-        emit them; "emit" adds a boolean column ``complete``.
+    partial : bool, default False
+        Whether to emit a message that is incomplete after ``timeout`` or at the end, with a boolean column
+        ``complete``; otherwise its pieces are rejected.
     by : tuple of str, default ("seq",)
         Fields that identify a message.
     value : str, default "value"
@@ -143,7 +143,7 @@ class AssembleMessage(AligningOperator, PooledTask):
     fields: tuple[str, ...] | None = None
     layout: Literal["wide", "csv", "both"] = "wide"
     timeout: Duration | None = None
-    partial: Literal["drop", "emit"] = "drop"
+    partial: bool = False
     by: Names = ("seq",)
     value: str = "value"
 
@@ -194,7 +194,7 @@ class AssembleMessage(AligningOperator, PooledTask):
         added = [pa.field(n, pa.string() if n in plan.texts else number) for n in plan.names]
         if self.layout != "wide":
             added = [*(added if self.layout == "both" else ()), pa.field("payload", pa.string())]
-        if self.partial == "emit":
+        if self.partial:
             added.append(pa.field("complete", pa.bool_()))
         for field in added:
             if field.name in {f.name for f in carried}:
@@ -236,7 +236,7 @@ class AssembleMessage(AligningOperator, PooledTask):
         if self.timeout is not None and last.num_rows:
             times, present = microseconds(last.column("event_time"))
             state["clock"][0] = max(state["clock"][0], times[present].max(initial=NEVER))
-        if self.partial == "emit":
+        if self.partial:
             added["complete"] = pa.array(np.ones(last.num_rows, np.bool_))
         schema = self.output_schema(last.schema)
         columns = [added[f.name] if f.name in added else last.column(f.name) for f in schema]
@@ -307,8 +307,8 @@ class AssembleMessage(AligningOperator, PooledTask):
             dead.reject(pieces.pool, found, reason, [text.format(repr(name)) for name in names])
 
     def _settled(self, pieces: Pieces, done: npt.NDArray[np.int64], dead: DeadLetters) -> pa.RecordBatch:
-        """Make the records of entries, in the given order; with ``partial="drop"``, reject those timed out."""
-        if self.partial == "drop":
+        """Make the records of entries, in the given order; with ``partial=False``, reject those timed out."""
+        if not self.partial:
             given_up = done[pieces.status[done] == EXPIRED]
             if given_up.size:
                 self._give_up(pieces, given_up, dead)
@@ -355,7 +355,7 @@ class AssembleMessage(AligningOperator, PooledTask):
                 part = pc.list_element(parts, i)
                 added[name] = pc.if_else(pc.equal(part, ""), None, part)
             added["payload"] = csv_lines([added[name] for name in plan.columns])
-        if self.partial == "emit":
+        if self.partial:
             added["complete"] = pa.array(pieces.status[done] == COMPLETE)
         for name in self._carried(pool.schema):
             added[name] = pool.column(name).take(last)
@@ -371,7 +371,7 @@ class AssembleMessage(AligningOperator, PooledTask):
             }
         )
         yield Case(cls(schema=None, fields=("z", "y", "x"), by=("message",)), batch)
-        yield Case(cls(schema=None, fields=("x", "y"), by=("message",), partial="emit"), batch, "emit")
+        yield Case(cls(schema=None, fields=("x", "y"), by=("message",), partial=True), batch, "emit")
         times = pa.array([0, 1, 2, 3, None, 5, 4, 6, 70, 7, 8, 9], pa.timestamp("s", tz="UTC"))
         timed = batch.append_column("event_time", times).slice(0, 9)
         wait = timedelta(seconds=60)
@@ -391,7 +391,7 @@ class AssembleMessage(AligningOperator, PooledTask):
         )
         fields = ("tip_amount", "taxi_identifier", "hack_license")
         yield Case(cls(schema="taxi", fields=fields), trip, "taxi")
-        yield Case(cls(schema="taxi", fields=fields, layout="csv", partial="emit"), trip, "line")
+        yield Case(cls(schema="taxi", fields=fields, layout="csv", partial=True), trip, "line")
         yield Case(cls(schema="taxi", fields=fields, layout="both"), trip, "both")
 
 

@@ -38,7 +38,6 @@ from riot_ops.task import (
 __all__ = ["Interpolation"]
 
 KIND = "obs_type"
-FLAG = "interpolated"
 #: Columns of held records: time or number of the record, and whether it is to be filled.
 PLACE, GAP = "place@held", "gap@held"
 #: Ordinal of the records that come out at the end of the stream.
@@ -194,8 +193,8 @@ class Interpolation(ValueTask):
     fields : tuple of str or None, default None
         Observation types (column ``obs_type``) to fill; records of other types pass unchanged. None:
         fill all records.
-    flag : bool, default False
-        Whether to add a boolean column ``interpolated``.
+    flag : str or None, default None
+        Field to add that marks filled records.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -244,7 +243,7 @@ class Interpolation(ValueTask):
     method: Literal["mean", "extrapolate", "linear"] = "mean"
     max_gap: Length = 10_000
     fields: tuple[str, ...] | None = None
-    flag: bool = False
+    flag: str | None = None
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {} if self.fields is None else {KIND: "text"}
@@ -254,7 +253,7 @@ class Interpolation(ValueTask):
         schema = super().output_schema(schema)
         if self.method != "mean" and "event_time" in schema.names:
             check_time_field(self.name(), schema)
-        schema = with_field(schema, pa.field(FLAG, pa.bool_())) if self.flag else schema
+        schema = schema if self.flag is None else with_field(schema, pa.field(self.flag, pa.bool_()))
         return with_next_ordinal(schema) if self.method == "linear" else schema
 
     def validate(self) -> None:
@@ -265,7 +264,7 @@ class Interpolation(ValueTask):
         return self.method == "linear"
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset({self.target, FLAG} if self.flag else {self.target})
+        return frozenset({self.target} if self.flag is None else {self.target, self.flag})
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         values, rests = exact_numbers(batch.column(self.value))
@@ -313,9 +312,9 @@ class Interpolation(ValueTask):
                 values, wanted, places, placed, slots, state["y"], state["at"], state["known"], state["steps"], out
             )
         filled = replace_column(batch, self.target, out)
-        if not self.flag:
+        if self.flag is None:
             return filled
-        return replace_column(filled, FLAG, pa.array(np.isnan(values) & ~np.isnan(out)))
+        return replace_column(filled, self.flag, pa.array(np.isnan(values) & ~np.isnan(out)))
 
     # -- linear ------------------------------------------------------------------------------------
 
@@ -362,8 +361,8 @@ class Interpolation(ValueTask):
         """Return records with their results, and with the order of the rows that released them."""
         read, _ = float_column(pool.column(self.value))
         pool = replace_column(pool, self.target, results)
-        if self.flag:
-            pool = replace_column(pool, FLAG, pa.array(np.isnan(read) & ~np.isnan(results)))
+        if self.flag is not None:
+            pool = replace_column(pool, self.flag, pa.array(np.isnan(read) & ~np.isnan(results)))
         place = pa.array(places_in_runs(run_edges(by)))
         schema = self.output_schema(batch.schema)
         ordinal, pooled = next_ordinal(batch.schema.names), set(pool.schema.names)
@@ -408,8 +407,8 @@ class Interpolation(ValueTask):
         counts = [sum(part.num_rows for part in parts) for _, parts in held]
         values, _ = float_column(pool.column(self.value))
         out = replace_column(pool.drop_columns([PLACE, GAP]), self.target, values)
-        if self.flag:
-            out = replace_column(out, FLAG, pa.array(np.zeros(out.num_rows, np.bool_)))
+        if self.flag is not None:
+            out = replace_column(out, self.flag, pa.array(np.zeros(out.num_rows, np.bool_)))
         seq = state["seq"][np.repeat([s for s, _ in held], counts)]
         if seq.min() != NEVER:
             out = out.append_column("seq", pa.array(seq))
@@ -436,12 +435,12 @@ class Interpolation(ValueTask):
         )
         times = pa.array([0, 1, 2, 3, 4, 5, None, 12, 1, 30], pa.timestamp("s", tz="UTC"))
         yield Case(cls(by=("key",)), batch)
-        yield Case(cls(by=("key",), fields=("t", ""), flag=True, window=1, output="filled"), batch)
+        yield Case(cls(by=("key",), fields=("t", ""), flag="interpolated", window=1, output="filled"), batch)
         yield Case(cls(by=("key",), method="extrapolate"), batch)
         timed = batch.append_column("event_time", times)
-        yield Case(cls(method="extrapolate", flag=True), timed)
+        yield Case(cls(method="extrapolate", flag="interpolated"), timed)
         yield Case(cls(by=("key",), method="linear", max_gap=2), batch, "on lines")
-        yield Case(cls(method="linear", fields=("t",), flag=True, output="filled"), timed, "on lines in time")
+        yield Case(cls(method="linear", fields=("t",), flag="interpolated", output="filled"), timed, "on lines in time")
 
 
 @kernel

@@ -83,10 +83,10 @@ class KalmanFilter(ValueTask):
         Variance r of one reading (unit of the input, squared).
     initial_variance : float, > 0, default 30.0
         Variance P0 of the prior.
-    initial : "zero" or "first", default "zero"
+    prior : "zero" or "first", default "zero"
         Prior estimate x0: 0, or the first reading. In both cases the first reading is a regular measurement
         update, so that ``P = (P0 + q) r / (P0 + q + r)`` after it.
-    missing : "predict" or "skip", default "predict"
+    on_missing : "predict" or "skip", default "predict"
         Effect of a missing reading, see below.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
@@ -97,9 +97,9 @@ class KalmanFilter(ValueTask):
 
     Missing values
     --------------
-    A null or NaN reading only predicts (P grows by q) and emits the last estimate; with ``missing="skip"`` it emits
+    A null or NaN reading only predicts (P grows by q) and emits the last estimate; with ``on_missing="skip"`` it emits
     null and leaves the state unchanged. Before the first reading of a key the result is null, and with
-    ``initial="first"`` the state does not change either.
+    ``prior="first"`` the state does not change either.
 
     Errors
     ------
@@ -116,14 +116,14 @@ class KalmanFilter(ValueTask):
     >>> kal = KalmanFilter(process_noise=0.125, measurement_noise=0.32).session()
     >>> [round(kal.push({"value": v})[0]["value"], 6) for v in (10.0, 12.0, 11.0)]
     [9.894892, 11.115543, 11.058637]
-    >>> kal = KalmanFilter(initial="first").session()
+    >>> kal = KalmanFilter(prior="first").session()
     >>> [round(kal.push({"value": v})[0]["value"], 3) for v in (10.0, 12.0, 11.0)]
     [10.0, 11.16, 11.081]
 
     With ``noise_per``, a reading after a long silence counts more:
 
     >>> from datetime import UTC, datetime
-    >>> kal = KalmanFilter(initial="first", noise_per="1s").session()
+    >>> kal = KalmanFilter(prior="first", noise_per="1s").session()
     >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     >>> readings = ((0, 10.0), (1, 12.0), (3600, 20.0))
     >>> rows = kal.push_many({"event_time": noon + timedelta(seconds=s), "value": v} for s, v in readings)
@@ -137,8 +137,8 @@ class KalmanFilter(ValueTask):
     process_noise: Positive = 0.125
     measurement_noise: NonNegative = 0.32
     initial_variance: Positive = 30.0
-    initial: Literal["zero", "first"] = "zero"
-    missing: Literal["predict", "skip"] = "predict"
+    prior: Literal["zero", "first"] = "zero"
+    on_missing: Literal["predict", "skip"] = "predict"
     noise_per: Duration | None = None
 
     def validate(self) -> None:
@@ -177,7 +177,7 @@ class KalmanFilter(ValueTask):
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         out = np.empty(values.size)
-        model = (self.process_noise, self.measurement_noise, self.missing == "predict", self.initial == "first")
+        model = (self.process_noise, self.measurement_noise, self.on_missing == "predict", self.prior == "first")
         arrays = (values, slots, state["x"], state["p"], state["seen"])
         if self.noise_per is None:
             kalman(*arrays, *model, out)
@@ -195,8 +195,8 @@ class KalmanFilter(ValueTask):
             }
         )
         yield Case(cls(by=("key",)), batch)
-        yield Case(cls(by=("key",), initial="first", output="smooth"), batch)
-        yield Case(cls(missing="skip", measurement_noise=0.0), batch)
+        yield Case(cls(by=("key",), prior="first", output="smooth"), batch)
+        yield Case(cls(on_missing="skip", measurement_noise=0.0), batch)
         times = pa.array([5, 0, 7, 7, None, 60, 61, 6], pa.timestamp("s", tz="UTC"))
         timed = batch.append_column("event_time", times.cast(TIMESTAMP))
         yield Case(cls(by=("key",), noise_per=timedelta(seconds=10)), timed, "by time")

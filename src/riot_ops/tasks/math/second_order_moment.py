@@ -177,9 +177,9 @@ class SecondOrderMoment(ValueTask):
         How to estimate.
     size : int, 1 to 1,048,576, default 10
         Number s of variables in the reservoir.
-    groups : int >= 1, default 1
-        Number of groups of variables, a divisor of size.
-    depth, width : int, 1 to 1,048,576, default 5 and 256
+    median_of : int >= 1, default 1
+        Number of groups of variables whose median is the result, a divisor of ``size``.
+    depth, counters : int, 1 to 1,048,576, default 5 and 256
         Rows of the sketch and counters per row, the latter a power of two.
     max_distinct : int, 1 to 1,048,576, default 1024
         Maximum number of distinct values in the exact table.
@@ -200,7 +200,7 @@ class SecondOrderMoment(ValueTask):
     =========== ===================== ============================= ==========================
     reservoir   O(size)               16 size + 16                  none up to size readings,
                                                                     unbiased after
-    tug_of_war  O(depth)              8 depth (width + 1)           ``√(2 / width)`` per row
+    tug_of_war  O(depth)              8 depth (counters + 1)        ``√(2 / counters)`` per row
                                                                     (standard, relative)
     exact       O(1)                  up to 43 max_distinct + 16    none
     =========== ===================== ============================= ==========================
@@ -237,18 +237,18 @@ class SecondOrderMoment(ValueTask):
 
     method: Literal["reservoir", "tug_of_war", "exact"] = "reservoir"
     size: Length = 10
-    groups: Count = 1
+    median_of: Count = 1
     depth: Length = 5
-    width: Length = 256
+    counters: Length = 256
     max_distinct: Length = 1024
     round_to: Positive | None = None
     seed: int = 0
 
     def validate(self) -> None:
-        if self.size % self.groups:
-            raise ConfigError(f"groups must divide size = {self.size}, got {self.groups}")
-        if self.width & (self.width - 1):
-            raise ConfigError(f"width must be a power of two, got {self.width}")
+        if self.size % self.median_of:
+            raise ConfigError(f"median_of must divide size = {self.size}, got {self.median_of}")
+        if self.counters & (self.counters - 1):
+            raise ConfigError(f"counters must be a power of two, got {self.counters}")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
 
@@ -259,7 +259,7 @@ class SecondOrderMoment(ValueTask):
     def state_fields(self) -> Mapping[str, StateField]:
         if self.method == "tug_of_war":
             return {
-                "counters": StateField("int64", self.depth * self.width),
+                "counters": StateField("int64", self.depth * self.counters),
                 "squares": StateField("int64", self.depth),
             }
         if self.method == "exact":
@@ -297,7 +297,7 @@ class SecondOrderMoment(ValueTask):
                 state["counters"],
                 state["squares"],
                 _factors(self.depth, self.seed),
-                self.width,
+                self.counters,
                 np.empty(self.depth),
                 out,
             )
@@ -311,7 +311,7 @@ class SecondOrderMoment(ValueTask):
                 state["n"],
                 state["draws"],
                 np.uint64(self.seed),
-                np.empty(self.groups),
+                np.empty(self.median_of),
                 out,
             )
         else:
@@ -342,7 +342,7 @@ class SecondOrderMoment(ValueTask):
         if self.method != "tug_of_war":  # a reservoir depends on order, and two tables together may exceed max_distinct
             return None
         counters = state["counters"] + other["counters"]
-        squares = (counters.reshape(-1, self.depth, self.width) ** 2).sum(axis=2)
+        squares = (counters.reshape(-1, self.depth, self.counters) ** 2).sum(axis=2)
         return {"counters": counters, "squares": squares}
 
     def _binned(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -360,9 +360,9 @@ class SecondOrderMoment(ValueTask):
                 "value": [10.0, -3.5, 10.0, None, float("nan"), 1e300, -3.5, -0.0, 0.0, 0.0],
             }
         )
-        yield Case(cls(by=("key",), size=2, groups=2, seed=3), batch)
+        yield Case(cls(by=("key",), size=2, median_of=2, seed=3), batch)
         yield Case(cls(size=3, round_to=1e-300), batch)
-        yield Case(cls(by=("key",), method="tug_of_war", depth=4, width=4, output="f2"), batch)
+        yield Case(cls(by=("key",), method="tug_of_war", depth=4, counters=4, output="f2"), batch)
         yield Case(cls(by=("key",), method="exact", max_distinct=2), batch)
 
 

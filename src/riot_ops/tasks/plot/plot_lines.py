@@ -50,7 +50,7 @@ class PlotLines(StatelessTask):
     """Draw a line chart of each collected set of results, with one line per type of result.
 
     ``x`` is the time since the first result of the set, ``y`` the value. The predictions of a result, in
-    the field ``ahead``, are drawn as a separate faint line that begins one step after it; a step is the
+    the field ``predictions``, are drawn as a separate faint line that begins one step after it; a step is the
     median of the times between successive results.
 
     Parameters
@@ -59,9 +59,9 @@ class PlotLines(StatelessTask):
         Fields whose values form the title of a chart.
     line : str or None, default "analytic"
         List field with the line that each result belongs to; None: one line.
-    value, times : str, default "value" and "times"
+    value, time : str, default "value" and "times"
         List fields with the numbers and their times, as made by :class:`Collect`.
-    ahead : str or None, default None
+    predictions : str or None, default None
         List field with a list of predictions, or null, for each result; None: no predictions.
     unit : str or None, default None
         Text field with the unit of the values, which labels their axis; None: no unit.
@@ -107,8 +107,8 @@ class PlotLines(StatelessTask):
     groups: tuple[str, ...] = ("sensor_id", "obs_type")
     line: str | None = "analytic"
     value: str = "value"
-    times: str = "times"
-    ahead: str | None = None
+    time: str = "times"
+    predictions: str | None = None
     unit: str | None = None
     format: Literal["svg", "png"] = "svg"
     width: Pixels = 800
@@ -123,7 +123,7 @@ class PlotLines(StatelessTask):
         return {**dict.fromkeys([*self.groups, *self._lists()], "any"), **unit}
 
     def _lists(self) -> list[str]:
-        return [name for name in (self.times, self.value, self.line, self.ahead) if name is not None]
+        return [name for name in (self.time, self.value, self.line, self.predictions) if name is not None]
 
     def writes(self) -> frozenset[str]:
         return frozenset({NAME, DATA})
@@ -137,16 +137,16 @@ class PlotLines(StatelessTask):
                     f"{self.name()} needs a list in the field {name!r}, as made by Collect; its input has {dtype}"
                 )
         for name, fits, what in (
-            (self.times, pa.types.is_timestamp, "timestamps"),
+            (self.time, pa.types.is_timestamp, "timestamps"),
             (self.value, _is_number, "numbers"),
         ):
             dtype = schema.field(name).type
             if _is_list(dtype) and not (fits(dtype.value_type) or pa.types.is_null(dtype.value_type)):
                 raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {dtype}")
-        if self.ahead is not None and not _of_lists(schema.field(self.ahead).type):
+        if self.predictions is not None and not _of_lists(schema.field(self.predictions).type):
             raise ConfigError(
-                f"{self.name()} needs lists of numbers in the lists of {self.ahead!r}, "
-                f"its input has {schema.field(self.ahead).type}"
+                f"{self.name()} needs lists of numbers in the lists of {self.predictions!r}, "
+                f"its input has {schema.field(self.predictions).type}"
             )
         return pa.schema(
             [*(schema.field(n) for n in self._kept_fields(schema)), (NAME, pa.string()), (DATA, pa.binary())]
@@ -189,7 +189,7 @@ class PlotLines(StatelessTask):
         values, _ = float_column(lists[1].cast(pa.float64(), safe=False))
         n = len(values)
         labels = [self.value] * n if self.line is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
-        ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.ahead is None else lists[-1].cast(PREDICTED)])
+        ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.predictions is None else lists[-1].cast(PREDICTED)])
         predicted, _ = float_column(ahead.values)
         return Points(
             times,
@@ -221,7 +221,7 @@ class PlotLines(StatelessTask):
         fans = [[None, [1.0, None, float("inf")], [], [2.0, 3.0]], [[1.0]], [], None, [None]]
         more = batch.append_column("predictions", pa.array(fans, pa.list_(PREDICTED)))
         more = more.append_column("unit", pa.array(["°C", None, "<", "", "m/s"]))
-        yield Case(cls(ahead="predictions", unit="unit"), more.slice(0, 4), "ahead")
+        yield Case(cls(predictions="predictions", unit="unit"), more.slice(0, 4), "ahead")
 
 
 def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:

@@ -40,7 +40,7 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
                 Activation of the hidden units.
     penalty : float >= 0, default 1e-4
         Weight of the penalty on squared weights.
-    epochs : int >= 1, default 200
+    max_epochs : int >= 1, default 200
         Maximum number of passes over a set.
     validation : float, 0 to below 1, default 0.1
         Share of a set that is held out to decide when to stop; 0: train while the loss falls.
@@ -102,7 +102,7 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
     hidden: tuple[Count, ...] = (24,)
     activation: Activation = "relu"
     penalty: NonNegative = 1e-4
-    epochs: Count = 200
+    max_epochs: Count = 200
     validation: NonNegative = 0.1
 
     trainer = fit_network
@@ -113,13 +113,13 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
             raise ConfigError(f"validation must be at least 0 and below 1, got {self.validation!r}")
 
     def trainer_options(self) -> dict[str, Any]:
-        names = ("hidden", "activation", "penalty", "epochs", "validation")
+        names = ("hidden", "activation", "penalty", "max_epochs", "validation")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = training_cases_batch()
-        few: dict[str, Any] = {"hidden": (3,), "epochs": 1, "validation": 0.0}
+        few: dict[str, Any] = {"hidden": (3,), "max_epochs": 1, "validation": 0.0}
         yield Case(cls(inputs=("x", "y"), size=12, **few), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "activation": "tanh"}
         yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **few, **options), batch, "by key")

@@ -31,7 +31,7 @@ def outcome(task, rows):
 
 @given(SCORES, st.sampled_from([0.0, 2.9]), st.sampled_from([0.0, 3.1]))
 def test_outliers_by_the_median(batches, spread, margin):
-    rows = outcome(t.BatchOutliers(spread=spread, margin=margin, emit="all"), records(batches))
+    rows = outcome(t.BatchOutliers(spread=spread, margin=margin, emit_all=True), records(batches))
     wanted = []
     for batch in batches:
         middle, low = sorted(batch)[len(batch) // 2], min(batch)
@@ -45,7 +45,7 @@ def test_outliers_by_the_median(batches, spread, margin):
 
 @given(SCORES, st.integers(1, 5))
 def test_largest_scores_are_selected(batches, top):
-    rows = outcome(t.BatchOutliers(method="top", top=top), records(batches))
+    rows = outcome(t.BatchOutliers(method="top", k=top), records(batches))
     wanted = []
     for k, batch in enumerate(batches):
         best = sorted(range(len(batch)), key=lambda i: (-batch[i], i))[:top]
@@ -63,10 +63,10 @@ def test_many_scores_of_any_order():
         np.arange(99) % 3.0,
     ):
         table = pa.table({"event_time": [NOON] * len(scores), "score": scores, "x": scores})
-        session = t.BatchOutliers(method="top", top=7, latest="x").session()
+        session = t.BatchOutliers(method="top", k=7, latest="x").session()
         session.push_batch(table)
         assert sorted(row["score"] for row in session.flush()) == sorted(scores)[-7:]
-        session = t.BatchOutliers(spread=0, margin=-1, emit="all").session()
+        session = t.BatchOutliers(spread=0, margin=-1, emit_all=True).session()
         session.push_batch(table)
         least = 2 * sorted(scores)[len(scores) // 2] - min(scores)
         assert [row["is_outlier"] for row in session.flush()] == [bool(s > least and s > min(scores)) for s in scores]
@@ -94,7 +94,7 @@ def test_defaults_are_those_of_the_unit_square():
 
 def test_misuse_is_refused():
     for wrong, message in (
-        ({"top": 0}, "top"), ({"method": "mean"}, "method"), ({"emit": "some"}, "emit"),
+        ({"k": 0}, "k = 0"), ({"method": "mean"}, "method"), ({"emit_all": "some"}, "emit_all"),
         ({"output": "x", "time": "x"}, "must be different fields"), ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):

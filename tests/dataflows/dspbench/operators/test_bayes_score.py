@@ -40,7 +40,7 @@ def test_scores_by_hand(messages, most, choose):
     rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
     order = sorted(rows, key=lambda row: choose.random())  # the whole message still precedes its words
     rows = sorted(order, key=lambda row: row["word"] is not None)
-    task = t.BayesScore(words=most, unknown=0.45, min_probability=0.125)
+    task = t.BayesScore(max_words=most, unknown=0.45, min_probability=0.125)
     session = task.session()
     found = {}
     for start in range(0, len(rows), 3):
@@ -57,7 +57,7 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
     if numbered:
         batch = batch.set_column(2, "word", batch.column("word").dictionary_encode())
     assert batch.schema.names[2] == "word"
-    found = t.BayesScore(words=3).session().push_batch(batch)["spam_probability"].to_pylist()
+    found = t.BayesScore(max_words=3).session().push_batch(batch)["spam_probability"].to_pylist()
     assert found == [pytest.approx(wanted(c, 3, 0.4, 0.01, totals), rel=1e-9) for c, *totals in messages]
 
 
@@ -66,7 +66,7 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
 def test_repeated_word_counts_repeatedly(most):
     rows = message(1, {"a": (3, 1), "b": (9, 1), "c": (1, 1)})  # 0.5, 0.75, 0.25: b before c before a
     rows = [{**rows[0], "n_words": 202}, *[rows[2]] * 200, rows[3], rows[1]]
-    row = t.BayesScore(words=most).session().push_many(rows)[0]
+    row = t.BayesScore(max_words=most).session().push_many(rows)[0]
     assert row["spam_probability"] == pytest.approx(1 - 0.25**most / (0.75**most + 0.25**most), rel=1e-9)
 
 
@@ -97,9 +97,9 @@ def test_message_numbers_may_repeat():
 @pytest.mark.long
 def test_many_words_do_not_underflow():
     counts = {f"w{i}": (0, 3) for i in range(300)}
-    row = t.BayesScore(words=300).session().push_many(message(1, counts))[0]
+    row = t.BayesScore(max_words=300).session().push_many(message(1, counts))[0]
     assert (row["spam_probability"], row["is_spam"]) == (0.0, False)
-    row = t.BayesScore(words=300).session().push_many(message(1, {w: (3, 0) for w in counts}))[0]
+    row = t.BayesScore(max_words=300).session().push_many(message(1, {w: (3, 0) for w in counts}))[0]
     assert (row["spam_probability"], row["is_spam"]) == (1.0, True)
 
 
@@ -115,7 +115,7 @@ def test_words_in_only_one_class(totals, p):
 def test_ties_are_broken_by_bytes():
     counts = {"ü": (9, 0), "ab": (0, 6), "a": (9, 0), "b": (0, 6), "": (0, 6)}  # 0.99 and 0.01, as far from 0.5
     for most, spam, ham in ((1, 0, 1), (2, 1, 1), (3, 1, 2), (4, 1, 3), (5, 2, 3)):
-        row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+        row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
         odds = 0.99**spam * 0.01**ham, 0.01**spam * 0.99**ham
         assert row["spam_probability"] == pytest.approx(odds[0] / sum(odds))
 
@@ -135,7 +135,7 @@ def test_parameters_change_the_score():
         ({"by": ()}, "by"),
         ({"keep": ("is_spam",)}, "is_spam"),
         ({"min_probability": 0.5}, "min_probability"),
-        ({"words": 0}, "words"),
+        ({"max_words": 0}, "max_words"),
     ],
     ids=str,
 )
@@ -149,7 +149,7 @@ def test_misuse_is_refused(parameters, error_text):
 def test_ties_with_a_common_prefix_are_broken_by_bytes(most):
     names = [f"beginning{'x' * (i % 4)}{i}" for i in range(150)] + [f"begin{i}" for i in range(60)]
     counts = {name: (i % 5, i % 3) for i, name in enumerate(names)}
-    row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+    row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
     assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)
 
 
@@ -160,5 +160,5 @@ def test_nearly_equal_words_are_ranked_exactly():
         for good in range(6):
             counts |= {f"c{bad}{good}": (bad, good), f"d{good}{bad}": (good, bad)}
     for most in (1, 2, 7, 40):
-        row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
+        row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
         assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9), most

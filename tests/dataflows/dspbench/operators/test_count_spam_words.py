@@ -26,14 +26,14 @@ def test_counts_so_far():
 
 
 def test_counts_at_the_end():
-    session = t.CountSpamWords(emit="end").session()
+    session = t.CountSpamWords(emit="final").session()
     assert session.push_many(rows(*ROWS)) == []
     assert sorted(both(session.flush()), key=str) == sorted([("win", 2, 3), (None, 5, 0), ("we", 0, 4)], key=str)
 
 
 def test_dictionary_encoded_words_are_equal():
     batches = [pa.RecordBatch.from_pylist(rows(*part)) for part in (ROWS[:3], ROWS[3:], (("new", 1, None), *ROWS))]
-    for emit in ("each", "end"):
+    for emit in ("each", "final"):
         plain, numbered = t.CountSpamWords(emit=emit).session(), t.CountSpamWords(emit=emit).session()
         for batch in batches:
             codes = batch.column("word").dictionary_encode()

@@ -52,7 +52,7 @@ def summed(batch, decay):
 def test_rates_are_sums_over_all_events(rows, decay, size, per_word):
     batch = batch_of(rows)
     wanted = list(summed(batch, decay))
-    common = {"decay": decay, "amount": "amount", "adds": "adds"}
+    common = {"decay": decay, "amount": "amount", "flag": "adds"}
     sketch = t.DecayingRate(fields=("key",), capacity=500, per_word=per_word, **common)
     for task in (t.DecayingRate(by="key", **common), sketch):
         session = task.session()
@@ -61,7 +61,7 @@ def test_rates_are_sums_over_all_events(rows, decay, size, per_word):
 
 
 def test_example_of_the_specification():
-    session = t.DecayingRate(by="caller", adds="made").session()
+    session = t.DecayingRate(by="caller", flag="made").session()
 
     def rate(second, made=True):
         row = {"event_time": NOON + timedelta(seconds=second), "caller": "a", "made": made}
@@ -73,7 +73,7 @@ def test_example_of_the_specification():
 
 @pytest.mark.parametrize("sketch", [False, True])
 def test_late_records_count_with_their_decayed_share(sketch):
-    common = {"decay": 0.5, "adds": "adds"}
+    common = {"decay": 0.5, "flag": "adds"}
     task = t.DecayingRate(fields=("key",), capacity=100, **common) if sketch else t.DecayingRate(by="key", **common)
     session = task.session()
 
@@ -135,4 +135,4 @@ def test_misuse_is_refused():
         with pytest.raises(ConfigError, match=text):
             t.DecayingRate(**wrong)
     with pytest.raises(ConfigError, match="made"):
-        t.DecayingRate(adds="made").output_schema(pa.schema({"event_time": TIMESTAMP, "made": pa.string()}))
+        t.DecayingRate(flag="made").output_schema(pa.schema({"event_time": TIMESTAMP, "made": pa.string()}))

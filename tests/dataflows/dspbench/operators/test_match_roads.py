@@ -14,18 +14,18 @@ from riot_ops.models.roads import BEIJING
 
 
 def test_dropped_positions():
-    session = t.MatchRoads(speed="v", min_speed=2.0, box=BEIJING, output="road").session()
+    session = t.MatchRoads(speed_field="v", min_speed=2.0, box=BEIJING, output="road").session()
     here = {"latitude": 39.6983, "longitude": 116.3, "v": 2.0}
     assert session.push(here)[0]["road"] == 1000
     for change in ({"v": 1.9}, {"v": None}, {"latitude": None}, {"longitude": float("nan")}, {"latitude": 39.68}):
         assert session.push({**here, **change}) == []
-    wide = t.MatchRoads(box=BEIJING, width=1e6).session()
+    wide = t.MatchRoads(box=BEIJING, road_width=1e6).session()
     for lat, lon in ((BEIJING[0], BEIJING[2]), (BEIJING[1], BEIJING[3])):  # on the border
         assert len(wide.push({"latitude": lat, "longitude": lon})) == 1
         beyond = 0.0 if lat == BEIJING[0] else np.inf
         for name, of in (("latitude", lat), ("longitude", lon)):
             assert wide.push({"latitude": lat, "longitude": lon, name: np.nextafter(of, beyond)}) == []
-    standing = t.MatchRoads(speed="v").session()
+    standing = t.MatchRoads(speed_field="v").session()
     assert len(standing.push({**here, "v": 1e-9})) == 1
     assert standing.push({**here, "v": 0.0}) == []
 
@@ -99,7 +99,7 @@ def test_changed_network_is_read_again(tmp_path):
     [
         ({"box": (1, 0, 0, 1)}, "box"),
         ({"min_speed": 1.0}, "min_speed"),
-        ({"width": 0.0}, "width"),
+        ({"road_width": 0.0}, "width"),
         ({"tolerance": -1.0}, "tolerance"),
     ],
     ids=str,

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def main(words: str) -> None:
     """Run an application at a rate and print its measures."""
     code, files, each, lines_per_s, seconds, alone = json.loads(words)
     data = InputLines(application(code), {name: [Path(file) for file in some] for name, some in files.items()}, each)
-    cores, probe, at = available_cores(), Probe(every_s=SAMPLE_S), f"dspbench/{code}/local"
+    cores, probe, at = available_cores(), Probe(every=timedelta(seconds=SAMPLE_S)), f"dspbench/{code}/local"
     with pinned_to_one_core() if alone else nullcontext():
         data.application.builder().run(data.take(each * FILES_PER_BATCH).sources(), sinks=DiscardSink())  # compiles
         report = _run(data, lines_per_s, probe)

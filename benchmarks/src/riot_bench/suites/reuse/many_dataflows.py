@@ -127,7 +127,7 @@ def spark_environment(n: int, first_s: float) -> Iterator[Environment]:
         temporary_folder() as place,
         spark_session(2) as spark,
         Mosquitto() as broker,
-        ProcessTree(every_s=1.0) as tree,
+        ProcessTree(every="1s") as tree,
     ):
         connection = MQTTConnection(url=broker.url, client_id="many-out")
 

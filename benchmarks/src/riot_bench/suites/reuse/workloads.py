@@ -212,7 +212,7 @@ def _cleaned(flow: Dataflow, stream: str) -> Stream:
     ranged = _parsed(flow, stream).to(t.RangeFilter(bounds=stream, on_fail="null"), id="range")
     known = t.CheckBloomFilter(models={"sensor_id": _sensors(stream)[::2]}, on_fail="null")
     filled = ranged.to(known, id="bloom").to(t.Interpolation(by=KEY, fields=numeric), id="interpolate")
-    join = t.AssembleMessage(schema=stream, layout="both", timeout=timedelta(minutes=1), partial="emit")
+    join = t.AssembleMessage(schema=stream, layout="both", timeout=timedelta(minutes=1), partial=True)
     return filled.to(join, id="join")
 
 

@@ -67,7 +67,7 @@ class CostMonitor:
         self.cost = Cost()
         self.batches = batches
         self._first, self._last = 0, 0
-        self._tree = ProcessTree(every_s=1.0)
+        self._tree = ProcessTree(every="1s")
 
     def __enter__(self) -> Self:
         self._tree.start()

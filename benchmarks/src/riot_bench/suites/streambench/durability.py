@@ -149,7 +149,7 @@ def durability(
     if programs and "wordcount" not in programs:
         return
     check_rates(sizes.rates, scale)
-    with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every_s=1.0) as tree:
+    with spark_session(2) as spark, ExitStack() as stack, ProcessTree(every="1s") as tree:
         running = {each: _start(spark, each * scale, sizes.seconds) for each in sizes.rates}
         for query, _ in running.values():
             stack.callback(query.stop)

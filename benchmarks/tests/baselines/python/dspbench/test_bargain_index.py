@@ -9,14 +9,14 @@ from riot_bench.baselines.python.dspbench.bargain_index import bargain_index as 
 
 from riot_ops.dataflows import bargain_index
 from riot_ops.streams import replay
-from tests.dataflows.dspbench.test_bargain_index import SHARED, WINDOWS, files, found
+from tests.dataflows.dspbench.test_bargain_index import SHARED, WINDOWS, files, found, span
 from tests.reference.dspbench.bargain_index import bargain_index as reference
 
 
 @given(files, st.sampled_from(WINDOWS), st.sampled_from(["trade", "quote"]))
 def test_baseline_equals_the_reference(lines, window, first):
     inputs = {name: [line.encode() for line in lines] for name in ("trades", "quotes")}
-    rows = baseline(inputs, window=window, threshold=0.25, first=first)["bargains"]
+    rows = baseline(inputs, **span(window), threshold=0.25, first=first)["bargains"]
     wanted, _ = reference(lines, lines, window=window, threshold=0.25, first=first)
     assert [row[:3] for row in rows] == [row[1:4] for row in wanted]
     assert [row[3] for row in rows] == pytest.approx([row[5] for row in wanted], rel=1e-9)

@@ -36,9 +36,11 @@ def raw(**files):
 @given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
 def test_learners_equal_the_staged_dataflow(event_lines, reward_lines, options, order, seed):
     choose = random.Random(seed)
-    flow = reinforcement_learner(order=order, seed=seed, **options)
+    flow = reinforcement_learner(rewards_first=order == "rewards first", seed=seed, **options)
     sources = {"events": ro.MemorySource(table(event_lines)), "rewards": ro.MemorySource(table(reward_lines))}
-    plain = baseline(raw(events=event_lines, rewards=reward_lines), order=order, seed=seed, **options)["actions"]
+    plain = baseline(
+        raw(events=event_lines, rewards=reward_lines), rewards_first=order == "rewards first", seed=seed, **options
+    )["actions"]
     staged = SimulatedQuery(flow, sources, choose, max_records=4, partitions=choose.choice([1, 3]))
     assert found(staged["actions"]) == plain
 
@@ -46,7 +48,7 @@ def test_learners_equal_the_staged_dataflow(event_lines, reward_lines, options, 
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
 def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
-    loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
+    loop = {**options, "closed_loop": True, "earnings": earnings, "feedback_every": 3, "seed": 5}
     lines = rounds(300)
     plain = baseline(raw(events=lines), **loop)["actions"]
     assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == plain
@@ -61,16 +63,21 @@ def test_shared_files_give_equal_results(sample_data):
     event_lines, reward_lines = ((sample_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
     for order in ("rewards first", "number"):
         rows = found(
-            reinforcement_learner(order=order).run({"events": table(event_lines), "rewards": table(reward_lines)})[
+            reinforcement_learner(rewards_first=order == "rewards first").run(
+                {"events": table(event_lines), "rewards": table(reward_lines)}
+            )["actions"]
+        )
+        assert (
+            rows
+            == baseline(raw(events=event_lines, rewards=reward_lines), rewards_first=order == "rewards first")[
                 "actions"
             ]
         )
-        assert rows == baseline(raw(events=event_lines, rewards=reward_lines), order=order)["actions"]
 
 
 def test_learners_have_separate_baselines():
     event_lines = rounds(40)
-    loop = {"learner": "greedy", "closed_loop": True, "reward_every": 2, "seed": 3}
+    loop = {"learner": "greedy", "closed_loop": True, "feedback_every": 2, "seed": 3}
     both = found(reinforcement_learner(parallelism=2, **loop).run(table(event_lines))["actions"])
     for half in (0, 1):
         assert both[half::2] == baseline(raw(events=event_lines[half::2]), **loop)["actions"]
@@ -79,7 +86,7 @@ def test_learners_have_separate_baselines():
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
 def test_options_reach_the_baseline(option):
     event_lines, reward_lines = rounds(600), mixed_rewards()
-    base = {"min_reward_distr_sample": 4}
+    base = {"min_sample": 4}
     plain = baseline(raw(events=event_lines, rewards=reward_lines), **{**base, **option})["actions"]
     flow = reinforcement_learner(**{**base, **option})
     assert found(flow.run({"events": table(event_lines), "rewards": table(reward_lines)})["actions"]) == plain

@@ -21,9 +21,9 @@ from tests.simulated_query import SimulatedQuery
 NAMES = ["identity", "sample", "projection", "grep", "wordcount", "distinct", "statistics"]
 OPTIONS = {
     "sample": {"share": 0.6, "seed": 5},
-    "projection": {"field": 2},
+    "projection": {"column": 2},
     "grep": {"text": "ab"},
-    "distinct": {"field": 1},
+    "distinct": {"column": 1},
     "statistics": {"field": "month_id"},
 }
 words = st.lists(st.text("abA .,ü\t\r\v\0", max_size=12).filter(lambda line: not line.endswith("\r")), max_size=12)
@@ -129,7 +129,7 @@ def test_misuse_is_refused():
     with pytest.raises(ConfigError, match="share"):
         application("sample").builder(share=2.0)
     for name in ("distinct", "projection"):
-        application(name).builder(field=65_535)
-        for field, limit in ((65_536, "<= 65535"), (-1, ">= 0")):
-            with pytest.raises(ConfigError, match=f"{name}: field = {field}: Expected `int` {limit}"):
-                application(name).builder(field=field)
+        application(name).builder(column=65_535)
+        for column, limit in ((65_536, "<= 65535"), (-1, ">= 0")):
+            with pytest.raises(ConfigError, match=f"{name}: column = {column}: Expected `int` {limit}"):
+                application(name).builder(column=column)

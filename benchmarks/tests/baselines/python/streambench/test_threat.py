@@ -19,7 +19,7 @@ def packets():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"from_packets": True}, {"from_packets": True, "labels": False, "window": "1s"}]
+    "options", [{}, {"from_packets": True}, {"from_packets": True, "labelled": False, "window": "1s"}]
 )
 def test_baseline_equals_the_dataflow(options, packets):
     from_packets = options.get("from_packets", False)

@@ -25,7 +25,7 @@ MAX_EXPONENT = 700.0
 class BargainIndex(StatelessTask):
     """Score offers below their reference price by discount and volume, and pass those above a threshold.
 
-    ``index = exp(reference - price) size`` where the price is below the reference, else 0; a record passes if its
+    ``index = exp(reference - price) volume`` where the price is below the reference, else 0; a record passes if its
     index exceeds the threshold.
 
     Parameters
@@ -34,7 +34,7 @@ class BargainIndex(StatelessTask):
         Index that a record must exceed.
     price : str, default "price"
         Field with the asked price.
-    size : str, default "volume"
+    volume : str, default "volume"
         Field with the offered volume.
     reference : str, default "vwap"
         Field with the reference price.
@@ -74,12 +74,12 @@ class BargainIndex(StatelessTask):
 
     threshold: NonNegative = 0.001
     price: str = "price"
-    size: str = "volume"
+    volume: str = "volume"
     reference: str = "vwap"
     output: str = "bargain_index"
 
     def requires(self) -> Mapping[str, Requirement]:
-        return dict.fromkeys((self.price, self.size, self.reference), "number")
+        return dict.fromkeys((self.price, self.volume, self.reference), "number")
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -89,7 +89,7 @@ class BargainIndex(StatelessTask):
         return frozenset({self.output})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        price, size, worth = (float_column(batch.column(name))[0] for name in (self.price, self.size, self.reference))
+        price, size, worth = (float_column(batch.column(name))[0] for name in (self.price, self.volume, self.reference))
         with np.errstate(all="ignore"):
             index = np.exp(np.minimum(worth - price, MAX_EXPONENT)) * size
             index = np.where(

@@ -90,7 +90,7 @@ class BatchOutliers(TimeBatchTask):
 
     With the scores S of a time, their median m (rank ⌊n/2⌋ of n, from 0), the minimum score ``lo`` and the minimum
     latest reading d, ``median`` marks a record as an outlier if ``S > 2m - lo``, ``S > lo + spread`` and its latest
-    reading exceeds ``d + margin``; ``top`` marks the ``top`` largest scores. Records are emitted when a later record
+    reading exceeds ``d + margin``; ``k`` marks the ``k`` largest scores. Records are emitted when a later record
     arrives, or at the end.
 
     Parameters
@@ -105,10 +105,10 @@ class BatchOutliers(TimeBatchTask):
         See above; the default suits sums of distances in the unit square, whose diagonal is √2.
     margin : float, default 0.1
         See above.
-    top : int >= 1, default 3
-        Number of outliers with ``top``; among equal scores the earlier records.
-    emit : "outliers" or "all", default "outliers"
-        Which records to emit.
+    k : int >= 1, default 3
+        Number of outliers with ``k``; among equal scores the earlier records.
+    emit_all : bool, default False
+        Whether to emit all records, not outliers only.
     output : str, default "is_outlier"
         Field for whether the record is an outlier.
     time, partial
@@ -157,8 +157,8 @@ class BatchOutliers(TimeBatchTask):
     method: Literal["median", "top"] = "median"
     spread: float = 2 * math.sqrt(2)
     margin: float = 0.1
-    top: Count = 3
-    emit: Literal["outliers", "all"] = "outliers"
+    k: Count = 3
+    emit_all: bool = False
     output: str = "is_outlier"
 
     def validate(self) -> None:
@@ -183,8 +183,8 @@ class BatchOutliers(TimeBatchTask):
             latest, _ = float_column(batch.column(self.latest or self.score))
             _by_median(scores, latest, edges, self.spread, self.margin, room, out)
         else:
-            _largest(scores, edges, self.top, room, out)
-        if self.emit == "outliers":
+            _largest(scores, edges, self.k, room, out)
+        if not self.emit_all:
             batch = batch.filter(pa.array(out))
             out = out[out]
         if self.time is not None:
@@ -195,5 +195,5 @@ class BatchOutliers(TimeBatchTask):
     def cases(cls) -> Iterable[Case]:
         batch = example_batches()
         yield Case(cls(score="cpu", spread=1.0), batch)
-        yield Case(cls(score="memory", latest="cpu", spread=-10.0, by=("rack",), emit="all", time="at"), batch)
-        yield Case(cls(score="cpu", method="top", top=1, output="best", partial=False), batch)
+        yield Case(cls(score="memory", latest="cpu", spread=-10.0, by=("rack",), emit_all=True, time="at"), batch)
+        yield Case(cls(score="cpu", method="top", k=1, output="best", partial=False), batch)

@@ -185,7 +185,7 @@ class BayesScore(PooledTask):
     ----------
     keep : tuple of str, default ("id",)
         Fields of the record of the whole message that its result carries, besides order and time.
-    words : int, 1 to 4096, default 15
+    max_words : int, 1 to 4096, default 15
         Maximum number of words that count.
     threshold : float, in (0, 1), default 0.9
         A message is spam if P exceeds the threshold.
@@ -240,7 +240,7 @@ class BayesScore(PooledTask):
     selectivity: ClassVar[str] = "N:1"
 
     keep: tuple[str, ...] = ("id",)
-    words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15
+    max_words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15
     threshold: Probability = 0.9
     unknown: Probability = 0.4
     min_probability: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01
@@ -327,8 +327,8 @@ class BayesScore(PooledTask):
         numbers, against, odds = np.empty(order.size, np.int32), np.empty(order.size), np.empty(size.size)
         numbers[order] = np.arange(order.size, dtype=np.int32)
         _logs(shares[order], against)
-        chosen = np.empty(self.words + max(self.words, MIN_CHOSEN) + TOGETHER, np.int32)
-        _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
+        chosen = np.empty(self.max_words + max(self.max_words, MIN_CHOSEN) + TOGETHER, np.int32)
+        _score(size, begins, grouped, numbers, against, self.max_words, chosen, np.empty_like(chosen), odds)
         return odds
 
     def _results(
@@ -363,4 +363,4 @@ class BayesScore(PooledTask):
             }
         )
         yield Case(cls(), batch)
-        yield Case(cls(emit_empty=True, words=1, threshold=0.3, keep=("id", "n_words")), batch, "one word")
+        yield Case(cls(emit_empty=True, max_words=1, threshold=0.3, keep=("id", "n_words")), batch, "one word")

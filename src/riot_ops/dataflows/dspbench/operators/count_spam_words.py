@@ -56,7 +56,7 @@ class CountSpamWords(KeyedTask):
         truncated.
     table : str, optional
         Path of an initial table of words, see :class:`riot_ops.models.WordTable`.
-    emit : "each" or "end", default "each"
+    emit : "each" or "final", default "each"
         Emit unlabelled records with the counts so far; or emit only, at the end of a bounded stream, the counts of all
         words, a record per word, from which ``WordTable.of`` builds a table. Words of an initial ``table`` are emitted
         only if they have occurred.
@@ -99,7 +99,7 @@ class CountSpamWords(KeyedTask):
     label: str = "spam"
     count: str = "count"
     table: str | None = None
-    emit: Literal["each", "end"] = "each"
+    emit: Literal["each", "final"] = "each"
     by: Names = ("word",)
 
     def validate(self) -> None:
@@ -116,7 +116,7 @@ class CountSpamWords(KeyedTask):
         dtype = schema.field(self.label).type
         if not pa.types.is_boolean(dtype) and not pa.types.is_null(dtype):
             raise ConfigError(f"{self.name()} needs booleans in the field {self.label!r}, its input has {dtype}")
-        if self.emit == "end":
+        if self.emit == "final":
             word = schema.field(self.by[0])
             if pa.types.is_dictionary(word.type):  # the state holds words
                 word = word.with_type(word.type.value_type)
@@ -184,4 +184,4 @@ class CountSpamWords(KeyedTask):
             }
         )
         yield Case(cls(), batch)
-        yield Case(cls(emit="end"), batch, "at the end")
+        yield Case(cls(emit="final"), batch, "at the end")

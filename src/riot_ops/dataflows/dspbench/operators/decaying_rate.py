@@ -56,7 +56,7 @@ class DecayingRate(SketchTask, KeyedTask):
         Share of an event that remains after one second.
     amount : str, optional
         Numeric field, >= 0, with the weight of a record; by default 1.
-    adds : str, optional
+    flag : str, optional
         Boolean field: whether a record counts, or only queries the rate; by default all records count.
     output : str, default "rate"
         Field for the rate, after a record that counts or at the time of a query.
@@ -83,7 +83,7 @@ class DecayingRate(SketchTask, KeyedTask):
 
     Missing values
     --------------
-    A record whose amount is null or NaN, or whose ``adds`` is null, is a query. A null key is a key of its own.
+    A record whose amount is null or NaN, or whose ``flag`` is null, is a query. A null key is a key of its own.
 
     Errors
     ------
@@ -113,7 +113,7 @@ class DecayingRate(SketchTask, KeyedTask):
 
     decay: Probability = 0.9672
     amount: str | None = None
-    adds: str | None = None
+    flag: str | None = None
     output: str = "rate"
     fields: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class DecayingRate(SketchTask, KeyedTask):
     def requires(self) -> Mapping[str, Requirement]:
         needs: dict[str, Requirement] = {**super().requires(), "event_time": "any"}
         needs |= {
-            **({} if self.adds is None else {self.adds: "any"}),
+            **({} if self.flag is None else {self.flag: "any"}),
             **dict.fromkeys((*self.fields, *self.asks), "key"),
         }
         return needs if self.amount is None else {**needs, self.amount: "number"}
@@ -155,9 +155,9 @@ class DecayingRate(SketchTask, KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
-        dtype = pa.bool_() if self.adds is None else schema.field(self.adds).type
+        dtype = pa.bool_() if self.flag is None else schema.field(self.flag).type
         if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
-            raise ConfigError(f"{self.name()} needs booleans in the field {self.adds!r}, its input has {dtype}")
+            raise ConfigError(f"{self.name()} needs booleans in the field {self.flag!r}, its input has {dtype}")
         return with_field(schema, pa.field(self.output, pa.float64()))
 
     def writes(self) -> frozenset[str] | None:
@@ -193,8 +193,8 @@ class DecayingRate(SketchTask, KeyedTask):
         per_second = -math.log(self.decay)
         amounts = np.full(n, per_second)
         adds = np.ones(n, np.bool_)
-        if self.adds is not None:
-            adds = np.asarray(batch.column(self.adds).cast(pa.bool_()).fill_null(False))
+        if self.flag is not None:
+            adds = np.asarray(batch.column(self.flag).cast(pa.bool_()).fill_null(False))
         if self.amount is not None:
             values, _ = float_column(batch.column(self.amount))
             missing = np.isnan(values)
@@ -230,8 +230,8 @@ class DecayingRate(SketchTask, KeyedTask):
             }
         )
         yield Case(cls(by=("caller",)), batch)
-        yield Case(cls(decay=0.5, by=("caller",), amount="seconds", adds="new", output="seconds"), batch, "amounts")
-        yield Case(cls(fields=("callee",), asks=("caller",), capacity=4, per_word=4, adds="new"), batch, "sketch")
+        yield Case(cls(decay=0.5, by=("caller",), amount="seconds", flag="new", output="seconds"), batch, "amounts")
+        yield Case(cls(fields=("callee",), asks=("caller",), capacity=4, per_word=4, flag="new"), batch, "sketch")
         yield Case(
             cls(by=("callee",), fields=("caller",), capacity=1, per_element=3, amount="seconds"), batch, "sketches"
         )

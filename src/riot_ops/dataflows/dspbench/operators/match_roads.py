@@ -26,8 +26,8 @@ __all__ = ["MatchRoads"]
 class MatchRoads(StatelessTask):
     """Find the road of each position, and drop positions off every road.
 
-    A position is on the nearest road if that is less than ``sqrt(width^2 + tolerance^2)`` away; among roads at equal
-    distance on the one with the smallest id. Distances are in the tangent plane at the position,
+    A position is on the nearest road if that is less than ``sqrt(road_width^2 + tolerance^2)`` away;
+    among roads at equal distance on the one with the smallest id. Distances are in the tangent plane at the position,
     ``dx = dlon cos(lat) 111 320 m``, ``dy = dlat 111 320 m``; a grid finds the road segments, each of which is in all
     cells with a point near it.
 
@@ -43,18 +43,18 @@ class MatchRoads(StatelessTask):
     box : tuple of 4 float, optional
         Minimum and maximum latitude, minimum and maximum longitude; positions outside are dropped, positions on the
         border are not.
-    speed : str, optional
+    speed_field : str, optional
         Field with a speed: positions with a speed of at most 0 are dropped.
     min_speed : float >= 0, default 0.0
         Minimum speed: slower positions are dropped.
-    width : float > 0, default 5.0
+    road_width : float > 0, default 5.0
         Half the width, in metres, of roads without a width of their own.
     tolerance : float >= 0, default 10.0
         Position error, in metres.
     id_key : str, default "osm_id"
         Property of a GeoJSON or shapefile with a road's id.
     width_key : str, optional
-        Property, or column, with half of a road's width in metres; ``width`` applies where it is missing or not
+        Property, or column, with half of a road's width in metres; ``road_width`` applies where it is missing or not
         positive.
 
     Shapes and rates
@@ -76,7 +76,7 @@ class MatchRoads(StatelessTask):
 
     Examples
     --------
-    >>> match = MatchRoads(speed="speed").session()
+    >>> match = MatchRoads(speed_field="speed").session()
     >>> near = {"latitude": 39.6983, "longitude": 116.3, "speed": 40.0}
     >>> match.push(near)[0]["road_id"], match.push({**near, "speed": 0.0}), match.push({**near, "latitude": 39.7})
     (1000, [], [])
@@ -92,9 +92,9 @@ class MatchRoads(StatelessTask):
     longitude: str = "longitude"
     output: str = "road_id"
     box: tuple[float, float, float, float] | None = None
-    speed: str | None = None
+    speed_field: str | None = None
     min_speed: NonNegative = 0.0
-    width: Positive = 5.0
+    road_width: Positive = 5.0
     tolerance: NonNegative = 10.0
     id_key: str = "osm_id"
     width_key: str | None = None
@@ -104,8 +104,8 @@ class MatchRoads(StatelessTask):
             raise ConfigError(
                 f"box must be minimum and maximum latitude, minimum and maximum longitude, got {self.box}"
             )
-        if self.speed is None and self.min_speed:
-            raise ConfigError(f"min_speed = {self.min_speed} needs speed, the name of a field")
+        if self.speed_field is None and self.min_speed:
+            raise ConfigError(f"min_speed = {self.min_speed} needs speed_field")
         self._network  # noqa: B018 (so that an unreadable file raises at once)
 
     @property
@@ -115,10 +115,10 @@ class MatchRoads(StatelessTask):
     @property
     def index(self) -> RoadIndex:
         """The search index of the network."""
-        return _index(self._network, self.width, self.tolerance)
+        return _index(self._network, self.road_width, self.tolerance)
 
     def requires(self) -> Mapping[str, Requirement]:
-        names = (self.latitude, self.longitude, *(() if self.speed is None else (self.speed,)))
+        names = (self.latitude, self.longitude, *(() if self.speed_field is None else (self.speed_field,)))
         return dict.fromkeys(names, "number")
 
     def writes(self) -> frozenset[str] | None:
@@ -131,7 +131,7 @@ class MatchRoads(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         lat, lon = (_floats(batch.column(name)) for name in (self.latitude, self.longitude))
-        speed = None if self.speed is None else _floats(batch.column(self.speed))
+        speed = None if self.speed_field is None else _floats(batch.column(self.speed_field))
         found = self.index.find(lat, lon, self.box, speed, self.min_speed)
         matched = found >= 0
         if not matched.all():
@@ -148,8 +148,8 @@ class MatchRoads(StatelessTask):
             }
         )
         yield Case(cls(), batch)
-        yield Case(cls(box=(39.0, 39.9, 116.0, 116.28), speed="speed", output="speed"), batch, "in a box")
-        yield Case(cls(speed="speed", min_speed=4.0, width=500.0, tolerance=300.0), batch, "wide")
+        yield Case(cls(box=(39.0, 39.9, 116.0, 116.28), speed_field="speed", output="speed"), batch, "in a box")
+        yield Case(cls(speed_field="speed", min_speed=4.0, road_width=500.0, tolerance=300.0), batch, "wide")
 
 
 def _floats(column: pa.Array) -> np.ndarray:

@@ -85,7 +85,8 @@ def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float]
 def bargain_index(
     inputs: Mapping[str, Iterable[bytes]],
     *,
-    window: int | str = 15,
+    window: int = 15,
+    calendar: str | None = None,
     threshold: float = 0.001,
     first: str = "trade",
 ) -> dict[str, list[tuple[Any, ...]]]:
@@ -99,7 +100,7 @@ def bargain_index(
             return
         stock, at, price, volume = bar
         if stock not in windows:
-            windows[stock] = _LastTrades(window) if isinstance(window, int) else _Period(window)
+            windows[stock] = _LastTrades(window) if calendar is None else _Period(calendar)
         average = windows[stock].add(price, volume, at)
         if average is not None:
             prices[stock] = average

@@ -28,7 +28,7 @@ def _read(path: str | None) -> tuple[list[str], list[list[float]]]:
     return states, [[float(cell) for cell in row.split(",")] for row in rows if row.strip()]
 
 
-def _tables(states: list[str], matrix: list[list[float]], algorithm: str) -> tuple[Pairs, Pairs]:
+def _tables(states: list[str], matrix: list[list[float]], metric: str) -> tuple[Pairs, Pairs]:
     """Return each transition's addend to the score and to its divisor."""
     above: Pairs = {}
     below: Pairs = {}
@@ -38,9 +38,9 @@ def _tables(states: list[str], matrix: list[list[float]], algorithm: str) -> tup
         for i, (other, p) in enumerate(zip(states, row, strict=True)):
             pair = name, other
             below[pair] = 1.0
-            if algorithm == "miss_probability":
+            if metric == "miss_probability":
                 above[pair] = 1 - p
-            elif algorithm == "miss_rate":
+            elif metric == "miss_rate":
                 above[pair] = float(i != best)
             else:
                 above[pair], below[pair] = sum(entropy) - entropy[i], sum(entropy)
@@ -51,15 +51,15 @@ def fraud_detection(
     inputs: Mapping[str, Iterable[bytes]],
     *,
     model: str | None = None,
-    state_ordinal: int = 1,
-    local_predictor: bool = True,
+    column: int = 1,
+    scope: str = "window",
     window: int = 5,
-    algorithm: str = "miss_probability",
+    metric: str = "miss_probability",
     threshold: float = 0.96,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``outliers``: entity_id, score, states. ``inputs`` has ``cards``."""
     states, matrix = _read(model)
-    above, below = _tables(states, matrix, algorithm)
+    above, below = _tables(states, matrix, metric)
     known = set(states)
     latest: dict[str, deque[str]] = {}
     totals: dict[str, list[float]] = {}
@@ -69,9 +69,9 @@ def fraud_detection(
             cells = line.decode().rstrip("\r\n").split(",")
         except UnicodeDecodeError:
             continue
-        if len(cells) < state_ordinal + 2 or (state_ordinal == 1 and len(cells) > 3) or not cells[0]:
+        if len(cells) < column + 2 or (column == 1 and len(cells) > 3) or not cells[0]:
             continue
-        who, state = cells[0], cells[state_ordinal + 1]
+        who, state = cells[0], cells[column + 1]
         if state not in known:
             continue
         chain = latest.get(who)
@@ -80,7 +80,7 @@ def fraud_detection(
             totals[who] = [0.0, 0.0]
         before = chain[-1] if chain else None
         chain.append(state)
-        if local_predictor:
+        if scope == "window":
             if len(chain) < window:
                 continue
             pairs = list(zip(chain, islice(chain, 1, None), strict=False))

@@ -105,8 +105,8 @@ def machine_outlier(
     scorer: str = "window",
     window: int = 10,
     decay: float = 0.02,
-    trigger: str = "median",
-    top: int = 3,
+    method: str = "median",
+    k: int = 3,
     partial: bool = True,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``alerts``: machine_id, stream_score, timestamp, instance_score. ``inputs`` has ``usage``."""
@@ -120,7 +120,7 @@ def machine_outlier(
     for at, batch in _batches(inputs["usage"], format, scales):
         scores = over_time.add(_distances(batch, scales))
         when = _EPOCH + timedelta(microseconds=at)
-        if trigger == "median":
+        if method == "median":
             sums = sorted([score for _, score, _ in scores])
             low, min_score = sums[0], min([score for *_, score in scores]) + 0.1
             min_total = max(2 * sums[len(sums) // 2] - low, low + 2 * math.sqrt(2))

@@ -53,22 +53,21 @@ def reinforcement_learner(
     *,
     learner: str = "interval",
     actions: tuple[str, ...] = ("page1", "page2", "page3"),
-    reward_range: tuple[int, int] = (0, 9999),
+    rewards: tuple[int, int] = (0, 9999),
     bin_width: int = 1,
-    confidence_limit: int = 95,
-    min_confidence_limit: int = 50,
-    confidence_limit_reduction_step: int = 5,
-    confidence_limit_reduction_round_interval: int = 50,
-    min_reward_distr_sample: int = 30,
-    random_selection_prob: float = 0.5,
-    prob_reduction_algorithm: str = "linear",
-    prob_reduction_constant: float = 1.0,
-    min_sample_size: int | None = None,
+    confidence: int = 95,
+    min_confidence: int = 50,
+    confidence_step: int = 5,
+    confidence_rounds: int = 50,
+    min_sample: int | None = None,
+    explore: float = 0.5,
+    reduction: str = "linear",
+    reduction_constant: float = 1.0,
     max_reward: int | None = None,
-    order: str = "number",
+    rewards_first: bool = False,
     closed_loop: bool = False,
     earnings: Mapping[str, tuple[float, float]] | None = None,
-    reward_every: int = 50,
+    feedback_every: int = 50,
     seed: int = 0,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``actions``: event, action. ``inputs`` has lines of ``events`` and, without a closed loop, of ``rewards``."""
@@ -80,7 +79,7 @@ def reinforcement_learner(
     bins: list[dict[int, int]] = [{} for _ in every]
     counts, totals, uppers, selected = ([0 for _ in every] for _ in range(4))
     stale = set(every)
-    limit, last_round = confidence_limit, -1
+    limit, last_round = confidence, -1
     sampling = True
     chosen = new_rows()
 
@@ -94,12 +93,12 @@ def reinforcement_learner(
     def interval(number: int) -> int:
         nonlocal sampling, last_round, limit
         if sampling:
-            if min(counts) < min_reward_distr_sample:
+            if min(counts) < (30 if min_sample is None else min_sample):
                 return int(random.uniform() * len(actions))
             sampling, last_round = False, number
-        steps = (number - last_round) // confidence_limit_reduction_round_interval
-        if steps > 0 and limit > min_confidence_limit:
-            limit = max(min_confidence_limit, limit - confidence_limit_reduction_step * steps)
+        steps = (number - last_round) // confidence_rounds
+        if steps > 0 and limit > min_confidence:
+            limit = max(min_confidence, limit - confidence_step * steps)
             last_round = number
             stale.update(every)
         for a in stale:
@@ -108,10 +107,8 @@ def reinforcement_learner(
         return uppers.index(max(uppers))
 
     def greedy(number: int) -> int:
-        r, most = max(number, 1), random_selection_prob * prob_reduction_constant
-        chance = (
-            min(random_selection_prob, most / r) if prob_reduction_algorithm == "linear" else most * math.log(r) / r
-        )
+        r, most = max(number, 1), explore * reduction_constant
+        chance = min(explore, most / r) if reduction == "linear" else most * math.log(r) / r
         if random.uniform() < chance:
             return int(random.uniform() * len(actions))
         means = [totals[a] / counts[a] if counts[a] else 0.0 for a in every]
@@ -121,7 +118,7 @@ def reinforcement_learner(
         draws: list[float] = []
         for a in every:
             u = random.uniform()
-            if counts[a] > (min_sample_size or 0):
+            if counts[a] > (min_sample or 0):
                 place = int(u * counts[a])
                 for amount in sorted(bins[a]):
                     if place < bins[a][amount]:
@@ -148,7 +145,7 @@ def reinforcement_learner(
         chosen.append((cells[0], actions[a]))
         if closed_loop:
             selected[a] += 1
-            if selected[a] % reward_every == 0:
+            if selected[a] % feedback_every == 0:
                 z = -6.0
                 for _ in range(12):
                     z += random.uniform()
@@ -163,13 +160,13 @@ def reinforcement_learner(
             amount = int(cells[1])
         except ValueError:
             return
-        if reward_range[0] <= amount <= reward_range[1]:
+        if rewards[0] <= amount <= rewards[1]:
             reward(places[cells[0]], amount)
 
     if closed_loop:
         for line in inputs["events"]:
             handle_event(line)
-    elif order == "rewards first":
+    elif rewards_first:
         for line in inputs["rewards"]:
             handle_reward(line)
         for line in inputs["events"]:

@@ -66,7 +66,7 @@ def spam_filter(
     *,
     table: str | None = None,
     training: bool = True,
-    words: int = 15,
+    max_words: int = 15,
     threshold: float = 0.9,
     unknown: float = 0.4,
     min_probability: float = 0.01,
@@ -100,7 +100,7 @@ def spam_filter(
             if emit_empty:
                 results.append((str(mail["id"]), 0.5, False))
             continue
-        significant = sorted([judged.get(word) or judge(word) for word in seen])[:words]
+        significant = sorted([judged.get(word) or judge(word) for word in seen])[:max_words]
         odds = sum(one[2] for one in significant)
         probability = 1 / (1 + math.exp(odds)) if odds < 700 else 0.0
         results.append((str(mail["id"]), probability, probability > threshold))

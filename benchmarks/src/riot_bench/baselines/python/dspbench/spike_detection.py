@@ -40,12 +40,12 @@ class _Average:
 def spike_detection(
     inputs: Mapping[str, Iterable[bytes]],
     *,
-    value_field: str = "temperature",
+    quantity: str = "temperature",
     window: int = 1000,
     threshold: float = 0.03,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``spikes``: device_id, value, moving_average. ``inputs`` has ``sensors``."""
-    cell = _CELLS[value_field]
+    cell = _CELLS[quantity]
     averages: dict[str, _Average] = {}
     spikes = new_rows()
     for line in inputs["sensors"]:

@@ -90,19 +90,18 @@ def traffic_monitoring(
     inputs: Mapping[str, Iterable[bytes]],
     *,
     roads: str | None = None,
-    latitude: tuple[float, float] = (39.689602, 40.122410),
-    longitude: tuple[float, float] = (116.105789, 116.670021),
+    box: tuple[float, float, float, float] = (39.689602, 40.122410, 116.105789, 116.670021),
     id_key: str = "osm_id",
     width_key: str | None = None,
-    width: float = 5.0,
+    road_width: float = 5.0,
     tolerance: float = 10.0,
-    history: int = 30,
+    window: int = 30,
     sigma: float = 2.0,
     integer: bool = False,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``speeds``: road_id, average_speed, count. ``inputs`` has ``traces``."""
-    network = _Network(roads, id_key, width_key, width, tolerance)
-    (south, north), (west, east) = latitude, longitude
+    network = _Network(roads, id_key, width_key, road_width, tolerance)
+    south, north, west, east = box
     known: dict[Any, _Speed] = {}
     speeds = new_rows()
     for line in inputs["traces"]:
@@ -125,6 +124,6 @@ def traffic_monitoring(
             continue
         own = known.get(road)
         if own is None:
-            own = known[road] = _Speed(history, sigma, integer)
+            own = known[road] = _Speed(window, sigma, integer)
         speeds.append((road, *own.add(speed)))
     return {"speeds": speeds}

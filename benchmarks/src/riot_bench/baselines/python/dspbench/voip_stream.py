@@ -23,14 +23,14 @@ def voip_stream(
     url_weight: float = 3.0,
     acd_ramp: tuple[float, float] = (5.0, 10.0),
     acd_weight: float = 3.0,
-    acd_decay_factor: float = 86_400.0,
+    acd_span: float = 86_400.0,
     acd_mode: str = "long",
     ramp: str = "linear",
     threshold: float | None = None,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``scores``: caller, time, score, FoFiR, URL, ACD. ``inputs`` has ``calls``, lines of call records."""
     fast, slow = -math.log(decay), -math.log(decay24)
-    alpha = 2.0 / (acd_decay_factor + 1.0)
+    alpha = 2.0 / (acd_span + 1.0)
     pairs: set[tuple[str, str]] = set()
     # rate and time of its last update, by number
     outgoing: dict[str, tuple[float, float]] = {}

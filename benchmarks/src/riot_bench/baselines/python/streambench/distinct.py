@@ -10,11 +10,11 @@ from riot_bench.baselines.python.streambench.projection import cells
 __all__ = ["distinct"]
 
 
-def distinct(inputs: Mapping[str, Iterable[bytes]], *, field: int = 0) -> dict[str, list[tuple[Any, ...]]]:
+def distinct(inputs: Mapping[str, Iterable[bytes]], *, column: int = 0) -> dict[str, list[tuple[Any, ...]]]:
     """``sizes``: value, count. ``inputs`` has ``lines``."""
     seen: set[str] = set()
     found: list[tuple[Any, ...]] = []
-    for value in cells(inputs["lines"], field):
+    for value in cells(inputs["lines"], column):
         if value not in seen:
             seen.add(value)
             found.append((value, len(seen)))

@@ -30,9 +30,9 @@ def threat(
     *,
     from_packets: bool = False,
     model: str | None = None,
-    training: int = 0,
+    training_flows: int = 0,
     seed: int = 1,
-    labels: bool = True,
+    labelled: bool = True,
     window: str = "2s",
     allowed_lateness: str = "0s",
 ) -> dict[str, list[tuple[Any, ...]]]:
@@ -40,10 +40,10 @@ def threat(
 
     ``inputs`` has ``flows``, or ``packets`` without late records.
     """
-    text = model or (train_model(training, seed) if training else packaged_model())
+    text = model or (train_model(training_flows, seed) if training_flows else packaged_model())
     net = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
     length = round(duration(window).total_seconds() * 1e6)
-    vectors = _packets(inputs["packets"], labels, length) if from_packets else _flows(inputs["flows"], labels, net)
+    vectors = _packets(inputs["packets"], labelled, length) if from_packets else _flows(inputs["flows"], labelled, net)
     found = []
     for source, target, features in vectors:
         shares = _shares(net, features)
