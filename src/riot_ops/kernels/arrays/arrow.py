@@ -17,6 +17,7 @@ __all__ = [
     "batch_bytes",
     "boolean_column",
     "byte_spans",
+    "check_text_bytes",
     "chunk_ranges",
     "concat_batches",
     "count_column",
@@ -250,6 +251,12 @@ def _copy_spans(data: Any, starts: Any, times: Any, offsets: Any, out: Any) -> N
             o += size
 
 
+def check_text_bytes(total: int) -> None:
+    """Raise if the offsets of a text column, of 32 bits, cannot address so many bytes."""
+    if total > MAX_TEXT_BYTES:
+        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
+
+
 def strings_from_spans(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
@@ -264,8 +271,7 @@ def strings_from_spans(
     """
     offsets = np.empty(starts.size * times + 1, np.int32)
     total, nulls = _span_offsets(readonly(starts), readonly(lengths), times, offsets)
-    if total > MAX_TEXT_BYTES:
-        raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
+    check_text_bytes(total)
     out = np.empty(total + 8, np.uint8)
     _copy_spans(readonly(data), readonly(starts), times, offsets, out)
     bitmap = None

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.order import next_ordinal, ordinals
+from riot_ops.core.order import ordinals
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import (
+    INT64,
     NO_MASK,
+    check_text_bytes,
     int64_column,
-    int_column,
     nullable_column,
     readonly,
     strings_from_spans,
@@ -25,6 +26,7 @@ from riot_ops.kernels.text.senml import messages as senml
 __all__ = ["Layout", "assemble_batch", "micros_per_unit", "resolve_layout", "select_messages"]
 
 I64 = npt.NDArray[np.int64]
+STRING = pa.string()
 
 
 class SenMLOptions(Hashable, Protocol):
@@ -78,6 +80,7 @@ class Layout(NamedTuple):
     wide: bool
     meta: bool
     meta_texts: tuple[str, ...]
+    identity: int  # the text column of the sensor
     meta_parts: I64  # the text column of each field of ``meta``, -1 for the time
 
 
@@ -130,6 +133,7 @@ def resolve_layout(task: SenMLOptions) -> Layout:
         wide,
         task.meta,
         meta,
+        text_of[wanted.index(schema.id_field)],
         readonly(np.array(parts, np.int64)),
     )
 
@@ -161,84 +165,68 @@ def assemble_batch(
     n = len(columns.base)
     times = 1 if layout.wide else len(layout.fields)
     starts, lengths = columns.starts.reshape(n, plan.n_texts), columns.lengths.reshape(n, plan.n_texts)
-    values = columns.values.reshape(n, plan.n_values)
-    has_missing = bool(columns.found[0])
-
-    def texts(j: int, times: int = 1) -> pa.Array:
-        k = plan.text_of[j]
-        return strings_from_spans(
-            data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times=times
-        )
-
-    named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
-    if layout.meta:
-        named["meta"] = _joined_meta(layout, columns, data, times)
-    if "seq" in schema.names:
-        named["seq"] = _repeated_column(batch.column("seq"), times)
-    for name in ordinals(schema.names):
-        if name in batch.schema.names:
-            named[name] = _repeated_column(batch.column(name), times)
+    has_missing, moved, *_ = columns.found.tolist()
+    names, carried = schema.names, batch.schema.names
+    named = {"value": _floats(columns.values, has_missing)}
+    named.update(zip(("sensor_id", "meta"), _repeated_texts(layout, columns, data, times), strict=False))
+    if "seq" in names:
+        named["seq"] = _repeated(batch.column("seq"), times)
     if layout.wide:
-        named["event_time"] = _timestamps(columns.base)
-        for j, name in enumerate(layout.fields):
-            named[name] = (
-                texts(j)
-                if plan.value_of[j] < 0
-                else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing)
-            )
+        base = columns.base
     else:
-        named["event_time"] = _timestamps(
-            (columns.base[:, None] + columns.offsets.reshape(n, times)).ravel()
-            if columns.found[1]
-            else _repeated(columns.base, times)
-        )
-        named["obs_type"], named[next_ordinal(batch.schema.names)] = _constant_columns(layout.fields, n)
-        named["value"] = _floats(columns.values, has_missing)
-        if layout.with_text:
-            chosen = plan.text_of[:times]
-            all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
-            named["text"] = strings_from_spans(data, all_starts, lengths[:, chosen].ravel())
-        if layout.with_unit:
-            chosen = plan.unit_of[:times]
-            named["unit"] = strings_from_spans(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel())
-    return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
+        base = columns.base.repeat(times)
+        if moved:
+            base += columns.offsets
+        named["obs_type"], own = _constant_columns(layout.fields, n)
+    named["event_time"] = int64_column(base, TIMESTAMP)
+    for name in ordinals(names):
+        named[name] = _repeated(batch.column(name), times) if name in carried else own
+    if layout.wide:
+        values = columns.values.reshape(n, plan.n_values)
+        for j, name in enumerate(layout.fields):
+            k = plan.value_of[j]
+            named[name] = (
+                strings_from_spans(
+                    data, *(np.ascontiguousarray(part[:, plan.text_of[j]]) for part in (starts, lengths))
+                )
+                if k < 0
+                else _floats(np.ascontiguousarray(values[:, k]), has_missing)
+            )
+    if layout.with_text:
+        chosen = plan.text_of[:times]
+        all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
+        named["text"] = strings_from_spans(data, all_starts, lengths[:, chosen].ravel())
+    if layout.with_unit:
+        chosen = plan.unit_of[:times]
+        named["unit"] = strings_from_spans(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel())
+    return pa.RecordBatch.from_arrays([named[name] for name in names], schema=schema)
 
 
-def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
+def _floats(values: npt.NDArray[np.float64], has_missing: int) -> pa.Array:
     return nullable_column(values, np.isnan(values) if has_missing else NO_MASK)
 
 
-def _timestamps(us: I64) -> pa.Array:
-    return int64_column(us, TIMESTAMP)
-
-
-def _repeated(values: I64, times: int) -> I64:
-    out = np.empty(values.size * times, np.int64)
-    senml.repeat(readonly(values), times, out)
-    return out
-
-
-def _repeated_column(column: pa.Array, times: int) -> pa.Array:
+def _repeated(column: pa.Array, times: int) -> pa.Array:
     if times == 1:
         return column
-    if pa.types.is_int64(column.type) and not column.null_count:
-        return int64_column(_repeated(int_column(column), times))
+    if column.type.id == INT64 and not column.null_count:
+        return int64_column(column.to_numpy().repeat(times))
     return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
 
 
-def _joined_meta(layout: Layout, columns: senml.Columns, data: npt.NDArray[np.uint8], times: int) -> pa.Array:
-    lengths = np.empty(columns.base.size, np.int64)
-    spans = (
-        readonly(columns.starts),
-        readonly(columns.lengths),
-        readonly(columns.base),
-        layout.plan.n_texts,
-        layout.meta_parts,
-    )
-    out = np.empty(senml.joined_lengths(*spans, lengths), np.uint8)
-    starts = np.cumsum(lengths) - lengths
-    senml.join_texts(data, *spans, starts, out)
-    return strings_from_spans(readonly(out), starts, lengths, times=times)
+def _repeated_texts(layout: Layout, columns: senml.Columns, data: npt.NDArray[np.uint8], times: int) -> list[pa.Array]:
+    """Return the column ``sensor_id``, and ``meta`` if the task has it."""
+    rows = columns.base.size * times
+    spans = (columns.starts, columns.lengths, columns.base, layout.plan.n_texts, layout.identity, layout.meta_parts)
+    offsets = np.empty(rows + 1, np.int32), np.empty(rows + 1, np.int32)
+    sizes = senml.measure_texts(*spans, times, *offsets)
+    check_text_bytes(max(sizes))
+    texts = np.empty(sizes[0] + 8, np.uint8), np.empty(sizes[1] + 8, np.uint8)
+    senml.write_texts(data, *spans, times, *offsets, *texts)
+    return [
+        pa.Array.from_buffers(STRING, rows, [None, pa.py_buffer(offsets[i]), pa.py_buffer(texts[i][: sizes[i]])], 0)
+        for i in range(1 + layout.meta)
+    ]
 
 
 def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:

@@ -12,7 +12,16 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
 from riot_ops.core.order import carried_fields, next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import CHUNK_BYTES, byte_spans, chunk_ranges, int_column, readonly, text_lengths
+from riot_ops.kernels.arrays.arrow import (
+    CHUNK_BYTES,
+    NO_MASK,
+    byte_spans,
+    chunk_ranges,
+    int_column,
+    readonly,
+    text_chunk_ranges,
+    text_lengths,
+)
 from riot_ops.kernels.text.senml import messages as senml
 from riot_ops.kernels.text.senml.python_parser import (
     BadRecord,
@@ -75,25 +84,22 @@ def read_messages(task: SenMLOptions, batch: pa.RecordBatch, dead: DeadLetters) 
     around = batch.select([n for n in carried_fields(batch.schema.names) if n != task.field])
     if not around.num_columns:
         around = pa.RecordBatch.from_arrays([pa.nulls(len(payload))], ["_"])
-    sizes = text_lengths(payload)
     schema = task.output_schema(batch.schema)
-    for start, stop in chunk_ranges(sizes):
-        part, texts, lengths = around, payload, sizes
+    for start, stop in text_chunk_ranges(payload):
+        part, texts = around, payload
         if stop - start < len(payload):
             part, texts = around.slice(start, stop - start), payload.slice(start, stop - start)
-            lengths = sizes[start:stop]
         if pa.types.is_dictionary(texts.type):
             texts = texts.dictionary_decode()
         wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
-        kind = pa.large_binary() if wide else pa.binary()
-        texts = texts if texts.type.equals(kind) else texts.cast(kind)
+        texts = texts.view(pa.large_binary() if wide else pa.binary())
         read = _read_any_messages if task.schema is None else _read_schema_messages
-        yield from read(task, part, texts, lengths, schema, dead)
+        yield from read(task, part, texts, schema, dead)
 
 
 def _reject_large(task: SenMLOptions, lengths: I64, rejections: Rejections) -> npt.NDArray[np.bool_]:
     large: npt.NDArray[np.bool_] = lengths > task.max_bytes
-    for i in np.flatnonzero(large).tolist() if large.any() else ():
+    for i in np.flatnonzero(large).tolist():
         error = f"the message is {lengths[i]:,} bytes long; at most {task.max_bytes:,} are accepted (max_bytes)"
         rejections.add_message(i, RecordError(error, reason="too_large"))
     return large
@@ -108,33 +114,40 @@ def _oversize_error(task: SenMLOptions, size: int) -> RecordError:
 
 
 def _read_schema_messages(
-    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, lengths: I64, schema: pa.Schema, dead: DeadLetters
+    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, dead: DeadLetters
 ) -> Iterator[pa.RecordBatch]:
     """Read messages of a schema with the kernel, and those it leaves open in Python."""
     layout = resolve_layout(task)
     plan, n = layout.plan, batch.num_rows
     rejections = Rejections()
-    large = _reject_large(task, lengths, rejections)
     data, starts, ends, valid = byte_spans(payload)
-    todo = readonly(~large & (valid if valid.size else True)) if rejections.messages else valid
+    lengths = ends - starts if not valid.size else np.where(valid, ends - starts, 0)
+    size = int(lengths.sum())
+    large, todo = NO_MASK, valid
+    if size > task.max_bytes and (large := _reject_large(task, lengths, rejections)).any():
+        todo = readonly(~large & (valid if valid.size else True))
     columns = senml.parse_messages(data, starts, ends, todo, plan)
+    _, moved, untimed, parsed = columns.found.tolist()
     offsets = columns.offsets.reshape(n, plan.n_times)
     if plan.micros == senml.SECONDS:  # the exact reader reads times relative to that of the message
         after = np.where(columns.parsed & (columns.base != senml.NO_TIME), columns.base, 0)
         least = np.where(columns.parsed, offsets.min(axis=1, initial=0), 0)
         columns.parsed[after + least < senml.RELATIVE_BELOW] = False
-    if columns.found[2]:
+    if untimed:
         missing = columns.parsed & (columns.base == senml.NO_TIME)
         columns.base[missing] = _event_times(batch)[missing]
-    if columns.found[1]:  # the exact reader reports times out of range
+    if moved:  # the exact reader reports times out of range
         after = columns.base[:, None] + np.where(columns.parsed[:, None], offsets, 0)
         outside = (offsets != 0) & ((after < senml.MIN_TIME) | (after > senml.MAX_TIME))
         columns.parsed[columns.parsed & outside.any(axis=1)] = False
     extra = bytearray()  # texts of messages that were read in Python
     dropped: npt.NDArray[np.bool_] | None = None
-    left = () if columns.parsed.all() else np.flatnonzero(~columns.parsed & ~large).tolist()
+    whole = parsed == n and not moved and plan.micros != senml.SECONDS
+    left = [] if whole else np.flatnonzero(~columns.parsed).tolist()
     times = _event_times(batch) if left else NO_TIMES
     for i in left:
+        if large.size and large[i]:
+            continue
         try:
             message = parse_message(
                 payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_bad != "message"
@@ -153,9 +166,8 @@ def _read_schema_messages(
         data = np.concatenate([data, np.frombuffer(bytes(extra), np.uint8)])
     copies = 1 if layout.wide else len(layout.fields)
     # an upper bound first: usually no message is near the limit
-    output = lengths * (3 * copies + 1)
-    total = int(output.sum())
-    small = total <= min(task.max_output_bytes, CHUNK_BYTES)
+    total = size * (3 * copies + 1)
+    output = lengths if (small := total <= min(task.max_output_bytes, CHUNK_BYTES)) else lengths * (3 * copies + 1)
     if not small and (total > CHUNK_BYTES or int(output.max(initial=0)) > task.max_output_bytes):
         output = _output_bytes(columns, layout, copies)
         for i in np.flatnonzero(columns.parsed & (output > task.max_output_bytes)).tolist():
@@ -189,11 +201,11 @@ def _output_bytes(columns: senml.Columns, layout: Layout, copies: int) -> I64:
 
 
 def _read_any_messages(
-    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, lengths: I64, schema: pa.Schema, dead: DeadLetters
+    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, dead: DeadLetters
 ) -> Iterator[pa.RecordBatch]:
     """Read messages without a schema, one by one."""
     rejections = Rejections()
-    large = _reject_large(task, lengths, rejections)
+    large = _reject_large(task, text_lengths(payload), rejections)
     times = _event_times(batch)
     found: list[tuple[int, Record]] = []
     dialect = Dialect(micros_per_unit(task), task.units)

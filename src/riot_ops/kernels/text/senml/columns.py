@@ -83,7 +83,7 @@ class Columns(NamedTuple):
     starts: I64  # [message * n_texts + column]; -1: missing
     lengths: I64
     offsets: I64  # [message * n_times + field]
-    found: I64  # flags: any missing value, any offset, any missing base time
+    found: I64  # any missing value, any offset, any missing base time; number of parsed messages
 
 
 def make_plan(
@@ -125,7 +125,7 @@ def new_columns(n: int, plan: Plan) -> Columns:
         np.empty(n * plan.n_texts, np.int64),
         np.empty(n * plan.n_texts, np.int64),
         np.empty(n * plan.n_times, np.int64),
-        np.zeros(3, np.int64),
+        np.zeros(4, np.int64),
     )
 
 

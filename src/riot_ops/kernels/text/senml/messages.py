@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest_byte, zero_bytes
+from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest_byte, store8, zero_bytes
 from riot_ops.kernels.text.senml.columns import (
     LENIENT,
     MAX_OFFSET,
@@ -42,11 +42,10 @@ __all__ = [
     "SECONDS",
     "Columns",
     "Plan",
-    "join_texts",
-    "joined_lengths",
     "make_plan",
+    "measure_texts",
     "parse_messages",
-    "repeat",
+    "write_texts",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -78,14 +77,18 @@ class Templates(NamedTuple):
     counts: I64  # number of slots of each template
 
 
-def _new_templates() -> Templates:
+def _new_templates(n: int) -> Templates:
     return Templates(
-        np.empty(_TEMPLATES * _WORDS, np.uint64),
-        np.empty(_TEMPLATES * _SLOTS, np.uint64),
-        np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
-        np.empty(_TEMPLATES * _SLOTS * 4, np.int64),
-        np.empty(_TEMPLATES, np.int64),
+        np.empty(n * _WORDS, np.uint64),
+        np.empty(n * _SLOTS, np.uint64),
+        np.empty(n * _SLOTS * 2, np.int64),
+        np.empty(n * _SLOTS * 4, np.int64),
+        np.empty(n, np.int64),
     )
+
+
+#: For a single message, which has no use for templates.
+_NO_TEMPLATES = _new_templates(0)
 
 
 @kernel
@@ -199,6 +202,7 @@ def _parse(
     last = 0
     oldest = 0
     misses = 0
+    read = 0
     room = data.size - 16
     for i in range(starts.size):
         start = starts[i]
@@ -221,6 +225,7 @@ def _parse(
                 break
             t = -1
         columns.parsed[i] = stored
+        read += stored
         if stored and t < 0 and use_templates:
             misses += 1
             # when the table is full, replace the oldest template, but not too often
@@ -234,6 +239,7 @@ def _parse(
             if _learn(data, start, end, n, t, scratch.slots, templates):
                 last = t
                 known = max(known, t + 1)
+    columns.found[3] = read
 
 
 def parse_messages(
@@ -251,21 +257,13 @@ def parse_messages(
     """
     columns = new_columns(starts.size, plan)
     scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(5 * MAX_RECORDS, np.int64))
-    with np.errstate(over="ignore"):  # as plain Python, the kernels compute modulo 2^64
-        _parse(data, starts, ends, todo, templates, plan, columns, scratch, _new_templates())
+    templates = templates and starts.size > 1
+    learned = _new_templates(_TEMPLATES) if templates else _NO_TEMPLATES
+    _parse(data, starts, ends, todo, templates, plan, columns, scratch, learned)
     return columns
 
 
 # -- columns ---------------------------------------------------------------------------------------
-
-
-@kernel
-def repeat(values: Any, times: Any, out: Any) -> None:
-    """Write each value ``times`` times."""
-    for i in range(values.size):
-        v = values[i]
-        for j in range(times):
-            out[i * times + j] = v
 
 
 @kernel
@@ -282,49 +280,86 @@ def _number_length(value: Any) -> Any:
 
 
 @kernel
-def joined_lengths(starts: Any, lengths: Any, base: Any, n_texts: Any, parts: Any, out: Any) -> Any:
-    """Write the length of each message's texts in the columns ``parts``, joined by commas; return the total.
+def measure_texts(
+    starts: Any, lengths: Any, base: Any, n_texts: Any, identity: Any, parts: Any, times: Any, first: Any, second: Any
+) -> Any:
+    """Write the offsets of two columns of texts, in which each message has ``times`` rows; return the bytes of both.
 
-    A missing text is empty; the column -1 is the message's time, in milliseconds.
+    The first column has the text in the column ``identity``, the second the texts in the columns ``parts``, joined by
+    commas; without parts it is left out. A missing text is empty; the column -1 is the message's time, in milliseconds.
     """
     total = 0
+    joined = 0
+    first[0] = 0
+    second[0] = 0
     for i in range(base.size):
-        size = parts.size - 1
-        for j in range(parts.size):
-            if parts[j] < 0:
-                size += _number_length(base[i] // 1000)
-            elif starts[i * n_texts + parts[j]] >= 0:
-                size += lengths[i * n_texts + parts[j]]
-        out[i] = size
-        total += size
-    return total
+        k = i * n_texts
+        size = 0
+        if starts[k + identity] >= 0:
+            size = lengths[k + identity]
+        for j in range(i * times, i * times + times):
+            total += size
+            first[j + 1] = total
+        if parts.size:
+            size = parts.size - 1
+            for j in range(parts.size):
+                if parts[j] < 0:
+                    size += _number_length(base[i] // 1000)
+                elif starts[k + parts[j]] >= 0:
+                    size += lengths[k + parts[j]]
+            for j in range(i * times, i * times + times):
+                joined += size
+                second[j + 1] = joined
+    return total, joined
+
+
+@kernel(inline=True)
+def _copy(data: Any, start: Any, size: Any, out: Any, at: Any) -> None:
+    """Copy bytes; up to seven more may be written, which the next copy overwrites."""
+    if start + size + 8 <= data.size:
+        for j in range(0, size, 8):
+            store8(out, at + j, load8(data, start + j))
+    else:
+        for j in range(size):
+            out[np.uint64(at + j)] = data[np.uint64(start + j)]
 
 
 @kernel
-def join_texts(
-    data: Any, starts: Any, lengths: Any, base: Any, n_texts: Any, parts: Any, places: Any, out: Any
-) -> None:
-    """Write the texts that :func:`joined_lengths` has measured, from the place of each message on."""
+def write_texts(
+    data: Any, starts: Any, lengths: Any, base: Any, n_texts: Any, identity: Any, parts: Any, times: Any, first: Any,
+    second: Any, texts: Any, joined: Any,
+) -> None:  # fmt: skip
+    """Write the texts that :func:`measure_texts` has measured; the outputs have 8 spare bytes at their ends."""
     for i in range(base.size):
-        p = places[i]
+        k = i * n_texts
+        p = np.int64(first[i * times])
+        if starts[k + identity] >= 0:
+            for _ in range(times):
+                _copy(data, starts[k + identity], lengths[k + identity], texts, p)
+                p += lengths[k + identity]
+        if parts.size == 0:
+            continue
+        begin = np.int64(second[i * times])
+        p = begin
         for j in range(parts.size):
             if j > 0:
-                out[p] = 44  # a comma
+                joined[p] = 44  # a comma
                 p += 1
             if parts[j] < 0:
                 value = base[i] // 1000
                 end = p + _number_length(value)
                 if value < 0:
-                    out[p] = 45  # a minus
+                    joined[p] = 45  # a minus
                     p += 1
                     value = -value
                 for q in range(end - 1, p - 1, -1):
-                    out[q] = 48 + value % 10
+                    joined[q] = 48 + value % 10
                     value //= 10
                 p = end
-            else:
-                k = i * n_texts + parts[j]
-                if starts[k] >= 0:
-                    for q in range(lengths[k]):
-                        out[p + q] = data[starts[k] + q]
-                    p += lengths[k]
+            elif starts[k + parts[j]] >= 0:
+                _copy(data, starts[k + parts[j]], lengths[k + parts[j]], joined, p)
+                p += lengths[k + parts[j]]
+        size = p - begin
+        for _ in range(1, times):
+            _copy(joined, begin, size, joined, p)
+            p += size
