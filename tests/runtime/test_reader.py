@@ -14,7 +14,8 @@ from riot_ops import tasks as t
 from riot_ops.core.source import Source
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.pace import PacedSource
-from riot_ops.runtime.input_buffer import InputBuffer
+from riot_ops.runtime.input_buffer import WAKE, InputBuffer
+from riot_ops.runtime.reader import Reader
 
 SCHEMA = pa.schema([pa.field("seq", pa.int64(), nullable=False), pa.field("value", pa.float64())])
 
@@ -182,3 +183,18 @@ def test_records_of_a_high_rate_come_together_but_not_under_immediate():
         assert result["out"].num_rows == 1000
     assert batches[None] <= 60  # 0.2 s in steps of 5 ms
     assert batches["immediate"] == 1000
+
+
+def test_records_do_not_wait_for_others_that_come_after_the_flush_time():
+    records = MemorySource(pa.table({"value": [0.0] * 2}))
+    buffering = ro.Buffering(capacity=1 << 20, flush_after="1h")
+    for hours, found in ((2.0, 1), (0.5, None)):
+        source = PacedSource(records, rate=1 / (3600 * hours))
+        buffer = InputBuffer(buffering, 100)
+        reader = Reader("reader", {"in": source}, {"in": source.initial()}, buffer, buffering)
+        reader.start()
+        try:
+            batch = buffer.get(timeout=10 if found else 0.2)
+            assert (batch is WAKE) if found is None else batch.rows == found
+        finally:
+            reader.stop()

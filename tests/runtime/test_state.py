@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from riot_ops import tasks as t
@@ -68,3 +69,23 @@ def test_expired_keys_leave_the_others_unchanged():
     assert state.size == 2
     late = rows(30, 2, start=4_000)
     assert update(state, late) == update(other, late)
+
+
+class Rounded(t.KalmanFilter):
+    """A user's task, which knows batches only."""
+
+    def update(self, batch, slots, state, dead):
+        made = super().update(batch, slots, state, dead)
+        return made.set_column(made.schema.get_field_index("value"), "value", pa.compute.round(made["value"]))
+
+
+class Read(Rounded):
+    accepts_lazy_rows = True
+
+
+def test_overridden_method_gets_a_batch_unless_its_class_accepts_lazy_rows():
+    batch = pa.record_batch({"key": ["a", "b"], "value": [3.0, 5.0]})
+    (found,) = KeyedState(Rounded(by="key")).update(batch, DeadLetters("rounded"))
+    assert found["value"].to_pylist() == [3.0, 5.0]
+    with pytest.raises((TypeError, AttributeError), match="Rows"):
+        KeyedState(Read(by="key")).update(batch, DeadLetters("read"))

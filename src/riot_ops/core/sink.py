@@ -188,6 +188,7 @@ class FanOutWriter(Writer):
         ordinals: Set[str] | None = None,
     ) -> None:
         self._ordinals = ordinals
+        self._fields: dict[str, tuple[Sequence[str], list[str]]] = {}  # of the last batch by stream, and those kept
         self._routes = {stream: list(names) for stream, names in routes.items()}
         self._writers = {name: sink.writer(batch_id, partition) for name, sink in sinks.items()}
         self.rows: dict[str, int] = {}
@@ -207,7 +208,12 @@ class FanOutWriter(Writer):
             for reason, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
                 self.reasons[reason] = self.reasons.get(reason, 0) + count
         if targets := self._routes.get(stream):
-            result = result_batch(batch, self._ordinals)
+            names = batch.schema.names
+            known, kept = self._fields.get(stream, ((), []))
+            if names != known:
+                kept = result_fields(names, self._ordinals)
+                self._fields[stream] = names, kept
+            result = batch if len(kept) == len(names) else batch.select(kept)
             for name in targets:
                 self._writers[name].write(stream, result)
 

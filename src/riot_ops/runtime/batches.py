@@ -151,17 +151,16 @@ def sort_rows(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.Rec
 
 def in_order(batches: Sequence[Any], order: tuple[str, ...] = ARRIVAL) -> Rows:
     """Return the rows of batches or lazy rows in order; what is found about rows stays known to their other readers."""
-    memo = batches[0].memo
     if len(batches) > 1:
-        return Rows(merge_sorted([materialize(b) for b in batches], order), ordered=True, memo=memo)
+        return Rows(merge_sorted([materialize(b) for b in batches], order), ordered=True)
     rows: Rows = batches[0]
     if rows.fields and not rows.fields.keys().isdisjoint(_ordering(tuple(rows.names), order)):
-        rows = Rows(rows.materialize(), memo=memo)
+        rows = Rows(rows.materialize())
     every = rows.all_rows
     if every.ordered is None:
         keys = _keys(every.batch, order)
         every.ordered = not keys or are_sorted(keys, every.num_rows)
-    return rows if every.ordered else Rows(sort_rows(rows.materialize(), order), ordered=True, memo=memo)
+    return rows if every.ordered else Rows(sort_rows(rows.materialize(), order), ordered=True)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -22,10 +22,9 @@ from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, with_ordinals
-from riot_ops.runtime.inexact_numbers import apply_stateless, reject_inexact
+from riot_ops.runtime.inexact_numbers import apply_stateless, inexact_fields, reject_inexact
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Batches", "Engine"]
@@ -41,6 +40,12 @@ class _RunningStep:
     kind: str
     dead: DeadLetters
     state: KeyedState | None
+    #: The records that it has read and rejected, shared by the steps of one name.
+    counts: list[int]
+    #: Whether it reads one stream and no time.
+    plain: bool
+    #: Its letters at the last look.
+    letters: int = 0
 
 
 class Engine:
@@ -58,6 +63,8 @@ class Engine:
         Fields that order the records of a keyed step within one call of :meth:`process`.
     states : mapping of step to KeyedState, optional
         The states of another engine that this one shares; by default each keyed step has a new one.
+    lazy : bool, default False
+        Whether another engine reads the output, so that lazy rows are not copied.
     """
 
     #: For measurements: called after each run of a step of any engine in this process with the engine, the step, its
@@ -72,8 +79,10 @@ class Engine:
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
         states: Mapping[str, KeyedState] | None = None,
+        lazy: bool = False,
     ) -> None:
         self.outputs = outputs
+        self._lazy = lazy
         #: Steps that are skipped: they read nothing and emit nothing.
         self.disabled: set[str] = set()
         #: Steps that raised, and are disabled since; None if an exception of a step ends :meth:`process`.
@@ -86,7 +95,7 @@ class Engine:
         self._running: dict[str, _RunningStep] = {}
         #: Numbers of the heartbeats that follow, which order those before one message.
         self.heartbeat_numbers: Iterator[int] = itertools.count(FIRST_HEARTBEAT)
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._counts: dict[str, list[int]] = {}
         self.extend(steps, states)
 
     @property
@@ -102,7 +111,9 @@ class Engine:
                 state = KeyedState(step.operator, step.key, step.clock, step.schema, self._order)
             if state is not None:
                 self.states[step.id] = state
-            self._running[step.id] = _RunningStep(step, _kind(step.operator), DeadLetters(step.name), state)
+            plain = len(step.inputs) == 1 and step.clock is None
+            kind, counts = _kind(step.operator), self._counts.setdefault(step.name, [0, 0])
+            self._running[step.id] = _RunningStep(step, kind, DeadLetters(step.name), state, counts, plain)
 
     def has(self, id: str) -> bool:
         """Whether there is a step of that id."""
@@ -119,62 +130,47 @@ class Engine:
         inputs: Mapping[str, Sequence[Any]],
         *,
         flush: bool | Collection[str] = False,
-        memo: HashMemo | None = None,
     ) -> Batches:
         """Push batches through the steps; returns the non-empty batches of each output stream.
 
-        ``flush`` ends the streams of all steps, or of those named: they emit the records that they hold. ``memo`` has
-        known key hashes of the inputs.
+        ``flush`` ends the streams of all steps, or of those named: they emit the records that they hold.
         """
-        memo = HashMemo() if memo is None else memo
-        given = {stream: _with_memo(batches, memo) for stream, batches in inputs.items()}
+        given = {stream: _rows(batches) for stream, batches in inputs.items()}
         made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
         for id, running in self._running.items():
-            step, state = running.step, running.state
             if id in self.disabled:
                 given |= {id: []} if running.kind == "ingest" else {}
                 continue
             try:
-                if isinstance(step.operator, IngestStep):  # its output replaces the records of the source
-                    read, given[id] = given.get(id, []), []
-                    given[id] = _with_memo(self._run(running, read), memo)
-                    made[id + HEARTBEAT_SUFFIX] = _with_memo(
-                        step.operator.heartbeats(inputs.get(id, ()), self.heartbeat_numbers), memo
-                    )
-                    continue
-                reads = [self._reads(id, stream, given, made) for stream in step.inputs]
-                watermarks = [
-                    b
-                    for stream in (step.clock.streams if step.clock else ())
-                    for b in self._reads(id, stream, given, made)
-                ]
-                if running.kind == "watermarks":  # of the records of its first input, and of heartbeats
-                    reads, watermarks = reads[:1], [b for part in reads[1:] for b in part]
-                batches = reads[0] if len(reads) == 1 else [b for part in reads for b in part]
-                ended = state if id in ending else None
-                if ended is not None and ended.time is not None:
-                    ended.time.ending = True
-                if len(batches) > len(reads) and state is None and running.kind != "watermarks":
-                    out = [b for part in reads for b in _concatenate_output(self._run(running, part))]
+                if running.kind == "ingest":  # its output replaces the records of the source
+                    read, given[id] = given.get(id), []
+                    given[id] = _rows(self._run(running, read)) if read else []
+                    made[id + HEARTBEAT_SUFFIX] = self._heartbeats(running.step.operator, inputs.get(id, ()))
                 else:
-                    out = self._run(running, batches, watermarks)
-                if ended is not None:
-                    out += self._flush_step(running, ended)
-                    if ended.time is not None:
-                        ended.time.reset_end()
+                    made[id] = _rows(self._run_step(running, given, made, ending))
             except Exception as error:
                 self._handle_failure(running, error)
-                continue
-            made[id] = _with_memo(out, memo)
+        return self._results(given, made)
+
+    def _heartbeats(self, operator: Any, batches: Sequence[pa.RecordBatch]) -> list[Any]:
+        empty = [b for b in batches if not b.num_rows]
+        return _rows(operator.heartbeats(empty, self.heartbeat_numbers)) if empty else []
+
+    def _results(self, given: Mapping[str, list[Any]], made: Mapping[str, list[Any]]) -> Batches:
         results: Batches = {}
         for stream in self.outputs:
             if found := made[stream] if stream in made else given.get(stream):
                 results[stream] = found
-        materialize_all(b for found in results.values() for b in found)
-        for stream, found in results.items():
-            results[stream] = [b.materialize() for b in found]
-        errors = [b for running in self._running.values() for b in running.dead.take()]
+        if not self._lazy:
+            materialize_all([b for found in results.values() for b in found if b.materialized is None])
+            for stream, found in results.items():
+                results[stream] = [b.materialize() for b in found]
+        errors: list[pa.RecordBatch] = []
+        for running in self._running.values():
+            if running.letters != running.dead.count:
+                running.letters = running.dead.count
+                errors += running.dead.take()
         if errors:
             results[ERRORS_STREAM] = errors
         return results
@@ -183,7 +179,7 @@ class Engine:
         own = made.get(stream, [])
         if stream not in given or (self.entries is not None and id not in self.entries.get(stream, ())):
             return own
-        return [*given[stream], *own]
+        return given[stream] + own if own else given[stream]
 
     def _handle_failure(self, running: _RunningStep, error: Exception) -> None:
         """Disable a step that raised, or raise again where failures end :meth:`process`."""
@@ -197,19 +193,52 @@ class Engine:
         self.disabled.add(step.id)
         running.dead.take()
 
+    def _run_step(
+        self,
+        running: _RunningStep,
+        given: Mapping[str, list[Any]],
+        made: Mapping[str, list[Any]],
+        ending: Collection[str],
+    ) -> list[Any]:
+        """Run a step over what it reads, and end its streams if they are among those that end; returns its output."""
+        step, state = running.step, running.state
+        if running.plain and step.inputs[0] in made and step.inputs[0] not in given and not ending:
+            batches = made[step.inputs[0]]
+            if not batches:
+                return []
+            if len(batches) == 1 or state is not None:
+                return self._run(running, batches)
+        reads = [self._reads(step.id, stream, given, made) for stream in step.inputs]
+        watermarks: list[Any] = []
+        for stream in step.clock.streams if step.clock is not None else ():
+            watermarks += self._reads(step.id, stream, given, made)
+        if running.kind == "watermarks":  # of the records of its first input, and of heartbeats
+            reads, watermarks = reads[:1], [b for part in reads[1:] for b in part]
+        batches = reads[0] if len(reads) == 1 else [b for part in reads for b in part]
+        ended = state if step.id in ending else None
+        if ended is not None and ended.time is not None:
+            ended.time.ending = True
+        if len(batches) > len(reads) and state is None and running.kind != "watermarks":
+            out = [b for part in reads if part for b in _concatenate_output(self._run(running, part))]
+        else:
+            out = self._run(running, batches, watermarks) if batches or watermarks else []
+        if ended is not None:
+            out += self._flush_step(running, ended)
+            if ended.time is not None:
+                ended.time.reset_end()
+        return out
+
     def _run(self, running: _RunningStep, batches: Sequence[Any], watermarks: Sequence[Any] = ()) -> list[Any]:
         """Run a step over its input; returns its output."""
-        if not batches and not watermarks:
-            return []
         if Engine.on_step is None:
-            return self._run_step(running, batches, watermarks)
+            return self._output(running, batches, watermarks)
         begun = perf_counter()
-        out = [materialize(b) for b in self._run_step(running, batches, watermarks)]
+        out = [materialize(b) for b in self._output(running, batches, watermarks)]
         seconds = perf_counter() - begun
         Engine.on_step(self, running.step, [materialize(b) for b in batches], out, seconds)
         return out
 
-    def _run_step(self, running: _RunningStep, batches: Sequence[Any], watermarks: Sequence[Any]) -> list[Any]:
+    def _output(self, running: _RunningStep, batches: Sequence[Any], watermarks: Sequence[Any]) -> list[Any]:
         step, kind, dead = running.step, running.kind, running.dead
         operator: Any = step.operator
         if kind == "watermarks":
@@ -218,25 +247,28 @@ class Engine:
                 return [operator.merge(records, [b.materialize() for b in watermarks])]
             return [operator.apply(b) for b in records]
         if step.numbered:
-            batches = [Rows(with_ordinals(b.materialize(), step.numbered), memo=b.memo) for b in batches]
-        before = dead.count
-        results: list[Any]
-        if running.state is not None:
-            made = running.state.process(batches, dead, watermarks)
-            results = [] if made is None else [made]
-        elif kind == "filter":
-            results = [self._filter(operator, b, dead) for b in batches]
-        elif kind == "stateless":
-            results = [out for b in map(materialize, batches) for out in apply_stateless(operator, b, dead)]
-        else:
-            results = [operator.apply(b.materialize(), dead) for b in batches]
-        taken = 0 if kind == "numbers" else sum([b.num_rows for b in batches])
-        rejected = dead.count - before
-        self._count(step, taken, rejected and _rejected_count(operator, taken, results, rejected))
+            batches = [Rows(with_ordinals(b.materialize(), step.numbered)) for b in batches]
+        before, taken = dead.count, 0
+        results: list[Any] = []
+        if running.state is not None and (made := running.state.process(batches, dead, watermarks)) is not None:
+            results.append(made)
+        for b in batches:
+            taken += b.num_rows
+            if kind == "stateless":
+                results += apply_stateless(operator, b.materialize(), dead)
+            elif kind == "filter":
+                results.append(self._filter(operator, b, dead))
+            elif kind != "keyed":
+                results.append(operator.apply(b.materialize(), dead))
+        if kind != "numbers":
+            running.counts[0] += taken
+        if dead.count > before:
+            taken = 0 if kind == "numbers" else taken
+            running.counts[1] += _rejected_count(operator, taken, results, dead.count - before)
         return [_without_instance(out) for out in results] if step.routed else results
 
     def _filter(self, operator: FilterOperator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
-        rows = reject_inexact(operator, rows, dead)
+        rows = reject_inexact(rows, inexact_fields(operator, rows.schema), dead)
         small = operator.accepts_lazy_rows and rows.num_rows <= SMALL
         passes = checked_mask(operator, rows if small else materialize(rows), dead)
         return operator.apply(materialize(rows), dead) if passes is None else select(rows, passes)
@@ -246,7 +278,7 @@ class Engine:
         step, dead = running.step, running.dead
         before = dead.count
         out = state.flush(dead)
-        self._count(step, 0, dead.count - before)
+        running.counts[1] += dead.count - before
         emitted = [out] if out is not None and out.num_rows else []
         if step.routed:
             emitted = [_without_instance(b) for b in emitted]
@@ -254,21 +286,17 @@ class Engine:
             Engine.on_step(self, step, [], emitted, perf_counter() - begun)
         return emitted
 
-    def _count(self, step: Step, taken: int, rejected: int) -> None:
-        if taken or rejected:
-            t, r = self._counts.get(step.name, (0, 0))
-            self._counts[step.name] = t + taken, r + rejected
-
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the records that each step has read and rejected since the last call, by the step's name."""
-        counts, self._counts = self._counts, {}
-        return counts
+        found = {name: (taken, rejected) for name, (taken, rejected) in self._counts.items() if taken or rejected}
+        for count in self._counts.values():
+            count[:] = 0, 0
+        return found
 
     def row_counts(self) -> tuple[int, int]:
         """Return the records read at the sources and by the busiest step, since :meth:`counts` was last called."""
-        intakes = {r.step.name for r in self._running.values() if r.kind == "ingest"}
-        taken = {name: n for name, (n, _) in self._counts.items()}
-        return sum(n for name, n in taken.items() if name in intakes), max(taken.values(), default=0)
+        taken = [count[0] for count in self._counts.values()]
+        return sum([r.counts[0] for r in self._running.values() if r.kind == "ingest"]), max(taken, default=0)
 
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
         """Return the state of each keyed step."""
@@ -343,9 +371,6 @@ def _without_instance(out: Any) -> Any:
     return batch.drop_columns([INSTANCE_FIELD]) if INSTANCE_FIELD in batch.schema.names else batch
 
 
-def _with_memo(batches: Sequence[Any], memo: HashMemo) -> list[Any]:
-    """Return the rows, where there are any, with the key hashes that are known of them."""
-    found = [Rows(b) if isinstance(b, pa.RecordBatch) else b for b in batches if b.num_rows]
-    for rows in found:
-        rows.memo = memo
-    return found
+def _rows(batches: Sequence[Any]) -> list[Any]:
+    """Return the rows, where there are any; record batches with what will be known of them."""
+    return [Rows(b) if isinstance(b, pa.RecordBatch) else b for b in batches if b.num_rows]

@@ -24,14 +24,17 @@ _NARROW = frozenset(
 )
 
 
-def reject_inexact(task: Operator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
-    """Reject the records with an integer or a decimal that float64 cannot hold in a field that the task reads as such.
+def inexact_fields(task: Operator, schema: pa.Schema) -> tuple[str, ...]:
+    """Return the fields of a schema that the task reads as float64, and that may have a number float64 cannot hold."""
+    return tuple(name for name in task.float64_fields if schema.field(name).type.id not in _NARROW)
 
-    Columns of other types are not looked at. Returns the other records.
+
+def reject_inexact(rows: AnyRows, fields: tuple[str, ...], dead: DeadLetters) -> AnyRows:
+    """Reject the records with an integer or a decimal that float64 cannot hold in one of the fields; return the others.
+
+    Columns of other types are not looked at.
     """
-    for name in task.float64_fields:
-        if rows.schema.field(name).type.id in _NARROW:
-            continue
+    for name in fields:
         bad = inexact_rows(rows.column(name))
         if bad is not None:
             batch = materialize(rows)
@@ -42,4 +45,6 @@ def reject_inexact(task: Operator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
 
 def apply_stateless(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
     """Yield the output of a task without state for a batch, without the records whose numbers it would round."""
-    return checked_batches(task, materialize(reject_inexact(task, batch, dead)), dead)
+    if fields := task.float64_fields and inexact_fields(task, batch.schema):
+        batch = materialize(reject_inexact(batch, fields, dead))
+    return checked_batches(task, batch, dead)

@@ -112,8 +112,11 @@ class InputBuffer:
 
     # -- for the reader ------------------------------------------------------------------------------
 
-    def put(self, batch: BufferedBatch) -> bool:
-        """Add records, cut where a batch is full; blocks while the buffer is full. Returns False once stopped."""
+    def put(self, batch: BufferedBatch, alone: bool = False) -> bool:
+        """Add records, cut where a batch is full; blocks while the buffer is full. Returns False once stopped.
+
+        ``alone``: no other records will come within the flush time, so that they need not wait.
+        """
         left: BufferedBatch | None = batch
         while left is not None:
             with self._changed:
@@ -122,6 +125,8 @@ class InputBuffer:
                 if self.stopped.is_set():
                     return False
                 left = self._add(left)
+                if alone and left is None and batch.source in self._open:
+                    self._open[batch.source] = self._open[batch.source][0], 0.0
                 self.closed = self.closed or self.size >= self._high
                 self._changed.notify_all()
         return True

@@ -28,7 +28,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
-from riot_ops.kernels.arrays.hashing import HashMemo
+from riot_ops.kernels.arrays.hashing import hash_rows
 from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
 from riot_ops.runtime.batches import in_order, with_ordinals
 from riot_ops.runtime.engine import Batches, Engine
@@ -87,8 +87,6 @@ class InFlightBatch:
         self.gathered: dict[int, Rows] = {}
         #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
-        #: Key hashes of the columns that steps pass on.
-        self.memo = HashMemo()
         #: By stage: how many of its predecessors have not finished.
         self.missing = missing
         self.unfinished = len(missing)
@@ -130,9 +128,9 @@ class GatherStage(PipelineStage):
             return
         if self._numbered:
             batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
-        rows = in_order([Rows(materialize(b), memo=in_flight.memo) for b in batches], self._order)
+        rows = in_order([Rows(b) if isinstance(b, pa.RecordBatch) else b for b in batches], self._order)
         for key in self.keys:
-            in_flight.memo.hash_rows(rows, key)
+            hash_rows(rows, key)
         in_flight.gathered[self.index] = rows
 
 
@@ -153,7 +151,7 @@ class StepStage(PipelineStage):
 
     def _engine(self) -> Engine:
         outputs = {*_output_streams(self.step)}
-        self.engines.append(Engine([self.step], outputs, None, self._order, states=self._states))
+        self.engines.append(Engine([self.step], outputs, None, self._order, self._states, lazy=True))
         return self.engines[-1]
 
     def run(self, in_flight: InFlightBatch) -> None:
@@ -172,7 +170,7 @@ class StepStage(PipelineStage):
             engine = self._free.pop()
         except IndexError:
             engine = self._engine()
-        out = engine.process(inputs, memo=in_flight.memo)
+        out = engine.process(inputs)
         self._free.append(engine)
         for stream in _output_streams(step):
             in_flight.made[stream] = out.get(stream, [])

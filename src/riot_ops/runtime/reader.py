@@ -42,7 +42,7 @@ class Reader(threading.Thread):
         self._offsets = dict(offsets)
         self._buffer = buffer
         self._capacity = buffering.capacity
-        wait_s = buffering.flush_seconds
+        self._flush_s = wait_s = buffering.flush_seconds
         self._read_s = min(max(wait_s / READS, MIN_SECONDS), MAX_READ_SECONDS) if wait_s else MAX_READ_SECONDS
         self._gather_s = self._read_s if buffering.capacity else 0.0
         self._wake = threading.Event()
@@ -88,17 +88,20 @@ class Reader(threading.Thread):
                         pause = self._backoff[name].pause(time.thread_time() - begun)
                     pauses.append(max(pause, MIN_SECONDS))
                     continue
+                drained = (source.count(start, end) or limit) < limit
+                left = source.wait_time(end, self.wake) if drained else None
+                alone = left is not None and self._flush_s < left < math.inf  # no record comes in time to join these
                 size = rows = 0
                 for batch in _range_batches(name, source, start, end):
                     size, rows = size + batch.size, rows + batch.rows
-                    if not self._buffer.put(batch):
+                    if not self._buffer.put(batch, alone and batch.offset is not None):
                         return
                 if rows:
                     self._bytes[name] = size / rows
                 self._backoff[name].found()
                 self._offsets[name] = end
                 pauses.append(0.0)
-                if (source.count(start, end) or limit) < limit:
+                if drained:
                     # the source has no more: let it accumulate records, unless it knows that none will come so soon
                     left = source.wait_time(end, self.wake)
                     if left is None or left < self._read_s or left == math.inf:

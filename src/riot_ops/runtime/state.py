@@ -37,11 +37,11 @@ from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.exact import with_type
-from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
+from riot_ops.kernels.arrays.hashing import hash_columns, hash_keys, hash_rows
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, take_columns
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, in_order, sort_rows, with_ordinals
-from riot_ops.runtime.inexact_numbers import reject_inexact
+from riot_ops.runtime.inexact_numbers import inexact_fields, reject_inexact
 from riot_ops.runtime.snapshot import (
     check_identity,
     decode_field,
@@ -57,6 +57,8 @@ __all__ = ["KeyedState"]
 
 #: Id of the type of dictionary columns.
 DICTIONARY = pa.dictionary(pa.int32(), pa.string()).id
+#: What a task may return.
+MADE = (pa.RecordBatch, Rows)
 
 
 class KeyedState:
@@ -93,11 +95,14 @@ class KeyedState:
         self.schema = schema
         self._inferred = schema is None
         self._order = order
+        self._lazy = _accepts_lazy_rows(type(task))
         self.key_fields = as_names(task.by) if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._names: list[str] = []  # fields of the output before the state was restored
         self._last: Any = None  # the schema of the last output, or the output itself if it is lazy
+        self._bound: pa.Schema | None = None  # the schema of the last input, with what follows from it
         self._coded: set[str] = set()  # key fields that arrive dictionary-encoded
+        self._inexact: tuple[str, ...] = ()  # fields that may have numbers that the task would round
         self._identities: dict[str, bytes] = {}  # by kind of snapshot, as JSON
         self._reset()
 
@@ -133,12 +138,18 @@ class KeyedState:
                 made = self.merge_aligned([materialize(b) for b in batches])
                 if made is not None:
                     return self._joined(made, None)
-            rows = reject_inexact(self.task, in_order(batches, self._order), dead)
-            given = self._readable(rows)
+            rows = batches[0]
+            if len(batches) > 1 or not rows.ordered:
+                rows = in_order(batches, self._order)
+            if self._bound is None or not self._bound.equals(rows.schema):
+                self._bind(rows.schema)
+            if self._inexact:
+                rows = reject_inexact(rows, self._inexact, dead)
+            given = rows if self._lazy and rows.is_batch else self._readable(rows)
             admitted = self.task.validate_rows(given, dead)
             if admitted is not given:
                 if not isinstance(admitted, Rows):
-                    admitted = Rows(check_batch(self.task, "validate_rows", admitted), memo=batches[0].memo)
+                    admitted = Rows(check_batch(self.task, "validate_rows", admitted))
                 rows = admitted
         ticks = None if self.time is None else self._ticks(materialize(rows), watermarks, self._order[0])
         made, due = self._process_rows(rows, ticks, dead)
@@ -146,9 +157,16 @@ class KeyedState:
             self._expire_keys()
         return self._joined(made, due)
 
+    def _bind(self, schema: pa.Schema) -> None:
+        """Note what depends on the schema of the input."""
+        self._bound = schema
+        self._coded = {name for name in self.key_fields if schema.field(name).type.id == DICTIONARY}
+        self._inexact = inexact_fields(self.task, schema)
+
     def _readable(self, rows: AnyRows) -> Any:
         """Return rows as the task reads them."""
-        return rows if self.task.accepts_lazy_rows and rows.num_rows <= SMALL else materialize(rows)
+        lazy = self._lazy and isinstance(rows, Rows)
+        return rows if lazy and (rows.is_batch or rows.num_rows <= SMALL) else materialize(rows)
 
     def _joined(self, made: Any, due: pa.RecordBatch | None) -> Any:
         """Return output and timer output in order."""
@@ -308,8 +326,9 @@ class KeyedState:
         return self._order_hashes
 
     def _update(self, batch: AnyRows, ticks: Ticks | None, dead: DeadLetters) -> Any:
-        made = self.task.update(self._readable(batch), self._slots(batch, ticks), self.arrays, dead)
-        return made if isinstance(made, Rows) else check_batch(self.task, "update", made)
+        given = batch if self._lazy and isinstance(batch, Rows) and batch.is_batch else self._readable(batch)
+        made = self.task.update(given, self._slots(batch, ticks), self.arrays, dead)
+        return made if isinstance(made, MADE) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: AnyRows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """Return the slots of a batch's keys, after making room for new ones."""
@@ -319,13 +338,10 @@ class KeyedState:
             if self.index.ttl and ticks is not None
             else []
         )
-        schema = batch.schema
-        self._coded = {name for name in self.key_fields if schema.field(name).type.id == DICTIONARY}
         if len(self._coded) == len(self.key_fields):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
-            memo = (batch.memo if isinstance(batch, Rows) else None) or HashMemo()
-            slots = self.index.resolve(*memo.hash_rows(batch, self.key_fields), *seen)
+            slots = self.index.resolve(*hash_rows(batch, self.key_fields), *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
         mark_slots(slots[rows], self._touched)
@@ -558,3 +574,12 @@ class KeyedState:
             for part, found in zip((h1, h2), self.index.hashes, strict=True):
                 part[~added] = found[slots[~added]]
         return h1, h2
+
+
+def _accepts_lazy_rows(task: type[KeyedOperator]) -> bool:
+    """Whether a task accepts lazy rows; what a subclass overrides gets batches unless it says so."""
+
+    def place(name: str) -> int:
+        return next(i for i, cls in enumerate(task.__mro__) if name in vars(cls))
+
+    return task.accepts_lazy_rows and place("accepts_lazy_rows") <= min(place("update"), place("validate_rows"))

@@ -1,13 +1,16 @@
-"""Hashes of texts, against mmh3; and the memo of hashes."""
+"""Hashes of texts, against mmh3; and what is known of the hashes of a batch."""
 
 from __future__ import annotations
 
 import mmh3
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.hashing import HashMemo, hash_strings
+from riot_ops.kernels.arrays.hashing import hash_keys, hash_rows, hash_strings
+from riot_ops.kernels.arrays.lazy_rows import Rows, materialize, replace_field
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=20), st.integers(0, 1000))
@@ -18,8 +21,23 @@ def test_hash_strings_equals_mmh3(values, seed):
             assert tuple(pair) == mmh3.hash64(value, seed, signed=False)
 
 
-def test_memo_hashes_a_batch_once():
-    batch = pa.RecordBatch.from_pydict({"key": ["a", "b"]})
-    memo, other = HashMemo(), HashMemo()
-    assert memo.hash_rows(batch, ("key",))[0] is memo.hash_rows(batch, ("key",))[0]
-    assert memo.hash_rows(batch, ("key",))[0] is not other.hash_rows(batch, ("key",))[0]
+def test_hashes_of_a_batch_are_known_to_its_selections():
+    every = Rows(pa.record_batch({"key": ["a", "b"]}))
+    found = hash_rows(every, ("key",))
+    assert hash_rows(every, ("key",))[0] is found[0]
+    assert hash_rows(every.select(np.array([False, True])), ("key",))[0].tolist() == found[0][1:].tolist()
+
+
+@pytest.mark.parametrize("replaced", ["key", "value"])
+def test_hashes_of_other_fields_stay_known_where_one_is_replaced(replaced):
+    every = Rows(pa.record_batch({"key": [1.0, 2.0], "value": [1.0, 2.0]}), ordered=True)
+    before = hash_rows(every, ("key",))
+    made = replace_field(every, replaced, np.array([7.0, 7.0]))
+    assert made.ordered
+    assert (hash_rows(made, ("key",))[0] is before[0]) == (replaced == "value")
+    assert hash_rows(made, ("key",))[0].tolist() == hash_keys([materialize(made).column("key")], 2)[0].tolist()
+
+
+def test_order_is_unknown_where_its_field_is_replaced():
+    every = Rows(pa.record_batch({"seq": [1.0, 2.0]}), ordered=True)
+    assert replace_field(every, "seq", np.array([2.0, 1.0])).ordered is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.hashing import HashMemo, hash_keys
+from riot_ops.kernels.arrays.hashing import hash_keys, hash_rows
 from riot_ops.kernels.arrays.lazy_rows import (
     PAGE,
     SMALL,
@@ -47,7 +47,7 @@ def test_select_and_take_equal_python_lists(rows, data):
     assert some.schema.names == ["key", "value", "n"]
     assert some.column("key").to_pylist() == [key for key, _ in wanted]
     assert same_floats(floats(some, "value")[0], [value for _, value in wanted])
-    hashes = HashMemo().hash_rows(some, ("key", "n"))
+    hashes = hash_rows(some, ("key", "n"))
     assert materialize(some).column("key").to_pylist() == [key for key, _ in wanted]
     assert [h.tolist() for h in hashes] == [
         h.tolist() for h in hash_keys([materialize(some).column("key"), materialize(some).column("n")], len(wanted))
@@ -164,7 +164,7 @@ def test_rows_with_replaced_fields_read_like_their_batch(first, second):
         assert some.has_infinite(name) == copied.has_infinite(name)
         assert some.may_have_infinite(name) == copied.may_have_infinite(name)
     for fields in (("key",), ("n",), ("key", "new")):
-        hashes, wanted = HashMemo().hash_rows(some, fields), HashMemo().hash_rows(copied, fields)
+        hashes, wanted = hash_rows(some, fields), hash_rows(copied, fields)
         assert [one.tolist() for one in hashes] == [one.tolist() for one in wanted]
     last = np.arange(some.num_rows)[-1:]
     assert take_columns(some, last, ["n"]).equals(take_columns(copied, last, ["n"]))

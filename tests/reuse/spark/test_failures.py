@@ -9,6 +9,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.kernels.arrays.lazy_rows import materialize
 from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.spark import failures
 from riot_ops.testing import exact
@@ -57,7 +58,9 @@ def picky(tmp_path):
 def fragile(tmp_path, monkeypatch):
     """A Kalman filter that raises once, at the value."""
     update, check = t.KalmanFilter.update, raise_once(tmp_path / failures.ERRORS)
-    monkeypatch.setattr(t.KalmanFilter, "update", lambda self, batch, *more: update(self, check(batch), *more))
+    monkeypatch.setattr(
+        t.KalmanFilter, "update", lambda self, batch, *more: update(self, check(materialize(batch)), *more)
+    )
     return t.KalmanFilter(by="key", output="level")
 
 

@@ -54,7 +54,8 @@ SHARED_TYPES = frozenset(
 )
 
 NO_MASK = np.empty(0, np.bool_)
-NO_MASK.flags.writeable = False
+NO_BYTES, NO_NUMBERS = np.empty(0, np.uint8), np.empty(0, np.int64)
+NO_MASK.flags.writeable = NO_BYTES.flags.writeable = NO_NUMBERS.flags.writeable = False
 
 
 def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -112,7 +113,7 @@ def nullable_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) ->
     >>> nullable_column(np.array([1.5, 2.0]), np.array([False, True])).to_pylist()
     [1.5, None]
     """
-    nulls = int(np.count_nonzero(missing))
+    nulls = int(np.count_nonzero(missing)) if missing.size else 0
     dtype = pa.float64() if values.dtype == np.float64 else pa.int64()
     data = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(dtype, values.size, [pack_bits(~missing) if nulls else None, data], nulls)
@@ -148,17 +149,15 @@ def byte_spans(
         offset_type = TEXT_OFFSETS.get(column.type.id)
     if offset_type is None:
         raise TypeError(f"expected text or binary, got {column.type}")
+    n = len(column)
     _, offsets_buffer, data_buffer = column.buffers()
-    if offsets_buffer is None or len(column) == 0:
-        empty = readonly(np.empty(0, np.int64))
-        return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
-    offsets = np.frombuffer(offsets_buffer, offset_type, len(column) + 1, column.offset * offset_type.itemsize)
+    if offsets_buffer is None or n == 0:
+        return NO_BYTES, NO_NUMBERS, NO_NUMBERS, NO_MASK
+    offsets = np.frombuffer(offsets_buffer, offset_type, n + 1, column.offset * offset_type.itemsize)
     bounds: npt.NDArray[np.int64] = offsets.astype(np.int64)
-    bounds.flags.writeable = False  # slices inherit the flag
-    data = (
-        np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
-    )
-    return readonly(data), bounds[:-1], bounds[1:], _valid(column)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else NO_BYTES
+    data.flags.writeable = bounds.flags.writeable = False  # slices inherit the flag
+    return data, bounds[:-1], bounds[1:], _valid(column) if column.null_count else NO_MASK
 
 
 def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -166,7 +165,9 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
     dtype = column.type
     if dtype.id == FLOAT64:
         if not column.null_count:
-            return readonly(column.to_numpy()), NO_MASK
+            values = column.to_numpy()
+            values.flags.writeable = False
+            return values, NO_MASK
     elif pa.types.is_boolean(dtype):
         column = column.cast(pa.uint8())
     elif pa.types.is_decimal(dtype):
@@ -187,7 +188,9 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
 def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
     """Return a non-null integer or timestamp column as int64."""
     if column.type.id == INT64 and not column.null_count:
-        return readonly(column.to_numpy())
+        numbers: npt.NDArray[np.int64] = column.to_numpy()
+        numbers.flags.writeable = False
+        return numbers
     if pa.types.is_timestamp(column.type):
         column = column.view(pa.int64())
     elif not pa.types.is_int64(column.type):

@@ -17,7 +17,7 @@ from riot_ops.kernels.arrays.lazy_rows import AnyRows, Rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8
 
-__all__ = ["HashMemo", "hash_columns", "hash_keys", "hash_strings", "murmur3_x64_128"]
+__all__ = ["hash_columns", "hash_keys", "hash_rows", "hash_strings", "murmur3_x64_128"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -230,47 +230,29 @@ def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     return readonly(np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)), valid
 
 
-class HashMemo:
-    """Key hashes by column, so that tasks keyed by the same columns compute them once.
+def hash_rows(rows: AnyRows, fields: tuple[str, ...]) -> tuple[U64, U64]:
+    """Hash some fields of rows like :func:`hash_keys`; a batch remembers the hashes for all lazy rows of it.
 
-    Columns are recognised by their buffers, batches by identity; the memo keeps both alive.
+    The result must not be modified.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[list[Any], U64, U64]] = {}
-
-    def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
-        """Like :func:`hash_keys`; the result must not be modified."""
-        entry = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
-        if entry not in self._known:
-            if len(columns) > 1:  # other tasks may be keyed by one of the columns
-                h1, h2 = (part.copy() for part in self.hash_columns(columns[:1], n))
-                for column in columns[1:]:
-                    combine_keyed(h1, h2, *self.hash_columns([column], n), SECRET)
-            else:
-                h1, h2 = hash_keys(columns, n)
-            self._known[entry] = (columns, h1, h2)
-        return self._known[entry][1:]
-
-    def hash_rows(self, rows: AnyRows, fields: tuple[str, ...]) -> tuple[U64, U64]:
-        """Hash some fields of rows; for a batch seen before, or rows of it, no column is read."""
-        if isinstance(rows, Rows) and not rows.fields.keys().isdisjoint(fields):
-            rows = rows.materialize()
-        if isinstance(rows, Rows):
-            h1, h2 = self.hash_rows(rows.batch, fields)
-            return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
-        entry = (id(rows), fields)
-        if entry not in self._known:
-            columns = [rows.column(name) for name in fields]
-            self._known[entry] = ([rows], *self.hash_columns(columns, rows.num_rows))
-        return self._known[entry][1:]
-
-
-def _addresses(column: pa.Array) -> list[int]:
-    buffers = column.buffers()
-    if column.type.id not in TEXT_OFFSETS and pa.types.is_dictionary(column.type):
-        buffers = buffers + column.dictionary.buffers()
-    return [0 if b is None else b.address for b in buffers]
+    if isinstance(rows, pa.RecordBatch):
+        rows = Rows(rows)
+    elif not rows.is_batch:
+        if not rows.fields.keys().isdisjoint(fields):
+            return hash_rows(rows.materialize(), fields)
+        h1, h2 = hash_rows(rows.all_rows, fields)
+        return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
+    found = rows.hashes.get(fields)
+    if found is None:
+        if len(fields) > 1:  # other tasks may be keyed by one of the fields
+            h1, h2 = hash_rows(rows, fields[:1])
+            found = h1.copy(), h2.copy()
+            for name in fields[1:]:
+                combine_keyed(*found, *hash_rows(rows, (name,)), SECRET)
+        else:
+            found = _hash_column(rows.batch.column(fields[0]), SECRET) if fields else hash_keys([], rows.num_rows)
+        rows.hashes[fields] = found
+    return found
 
 
 def hash_columns(columns: list[pa.Array], n: int, secret: U64 = NO_SECRET) -> tuple[U64, U64]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from riot_ops.kernels.arrays.arrow import float_column, readonly, replace_column
 from riot_ops.kernels.arrays.rows import filter_rows, take_rows
+from riot_ops.kernels.jit import kernel
 
 __all__ = [
     "SMALL",
@@ -26,6 +27,7 @@ __all__ = [
     "floats",
     "materialize",
     "materialize_all",
+    "replace_field",
     "select",
     "take_columns",
     "take_with_fields",
@@ -43,6 +45,17 @@ _TAKE = pc.get_function("take")
 Floats = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
 Fields = Mapping[str, npt.NDArray[Any]]
 NO_FIELDS: Fields = MappingProxyType({})
+#: Fields that may order rows; the ordinals, which no task replaces, do so as well.
+ORDERING = ("seq", "event_time")
+
+
+@kernel
+def any_infinite(values: Any) -> Any:
+    """Whether a number is infinite; without branches."""
+    found = False
+    for i in range(values.size):
+        found |= np.abs(values[i]) == np.inf
+    return found
 
 
 class Rows:
@@ -59,8 +72,6 @@ class Rows:
         New values by field: one for each row, none missing.
     ordered : bool, optional
         Whether the rows of the batch are in order; None until the first keyed step that reads it has checked.
-    memo : HashMemo, optional
-        Known key hashes of the batches that are processed together.
 
     Examples
     --------
@@ -73,8 +84,8 @@ class Rows:
     """
 
     __slots__ = (
-        "_all_rows", "_floats", "_infinite", "_names", "_schema", "batch", "fields", "materialized", "memo", "num_rows",
-        "ordered", "rows",
+        "_all_rows", "_floats", "_infinite", "_names", "_schema", "batch", "fields", "hashes", "is_batch",
+        "materialized", "num_rows", "ordered", "rows",
     )  # fmt: skip
 
     def __init__(
@@ -85,15 +96,17 @@ class Rows:
         *,
         fields: Fields = NO_FIELDS,
         ordered: bool | None = None,
-        memo: Any = None,
     ) -> None:
         self.batch = batch
         self.rows = rows
         self.fields = fields
         self.num_rows: int = batch.num_rows if rows is None else rows.size
         self.ordered = ordered
-        self.memo = memo
+        #: Key hashes of all rows, by the fields of the key.
+        self.hashes: dict[tuple[str, ...], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = {}
         copied = rows is not None or fields
+        #: Whether these are all rows of the batch, with its own fields.
+        self.is_batch = not copied
         self._all_rows = of if of is not None or not copied else Rows(batch)
         self._names: list[str] | None = None
         self._schema: pa.Schema | None = None
@@ -154,12 +167,12 @@ class Rows:
     def has_infinite(self, name: str) -> bool:
         """Whether a field has an infinite value."""
         if name not in self._infinite:
-            self._infinite[name] = bool(np.isinf(self.floats(name)[0]).any())
+            self._infinite[name] = any_infinite(self.floats(name)[0])
         return self._infinite[name]
 
     def may_have_infinite(self, name: str) -> bool:
         """Whether a field has an infinite value in the rows or, which is known sooner, in the whole batch."""
-        return (self if name in self.fields else self.all_rows).has_infinite(name)
+        return (self if self.is_batch or name in self.fields else self.all_rows).has_infinite(name)
 
     def select(self, passes: npt.NDArray[np.bool_]) -> Rows:
         """Select the rows that pass."""
@@ -171,7 +184,7 @@ class Rows:
         rows = positions if self.rows is None else self.rows[positions]
         if self.fields:
             fields = {**{name: values[positions] for name, values in self.fields.items()}, **fields}
-        return Rows(self.batch, rows, self._all_rows or self, fields=fields, memo=self.memo)
+        return Rows(self.batch, rows, self._all_rows or self, fields=fields)
 
     def materialize(self) -> pa.RecordBatch:
         """Return the rows as a batch; copied once."""
@@ -206,6 +219,22 @@ def take_with_fields(rows: AnyRows, positions: npt.NDArray[np.int64], fields: Fi
     if isinstance(rows, Rows):
         return rows.take(positions, fields)
     return _replace_fields(rows if positions.size == rows.num_rows else take_columns(rows, positions), fields)
+
+
+def replace_field(rows: AnyRows, name: str, values: Any) -> AnyRows:
+    """Replace a field, or add it, as :func:`replace_column` does; the rest of what is known of lazy rows stays known.
+
+    >>> batch = pa.RecordBatch.from_pydict({"key": ["a", "b"], "value": [1.0, 2.0]})
+    >>> replace_field(batch, "value", np.array([7.0, np.nan])).to_pylist()
+    [{'key': 'a', 'value': 7.0}, {'key': 'b', 'value': None}]
+    """
+    if isinstance(rows, pa.RecordBatch):
+        return replace_column(rows, name, values)
+    made = Rows(replace_column(rows.materialize(), name, values))
+    if rows.is_batch:
+        made.hashes = {fields: found for fields, found in rows.hashes.items() if name not in fields}
+        made.ordered = None if name in ORDERING else rows.ordered
+    return made
 
 
 def materialize_all(rows: Iterable[Rows]) -> None:

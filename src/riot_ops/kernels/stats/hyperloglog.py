@@ -143,7 +143,9 @@ def hash_values(column: pa.Array, secret: U64 = NO_SECRET) -> tuple[U64, npt.NDA
     """
     if pa.types.is_float64(column.type):  # the most frequent type, without Arrow's compute functions
         floats, _ = float_column(column)
-        return _hashed(floats + 0.0, secret), readonly(~np.isnan(floats))
+        present = ~np.isnan(floats)
+        present.flags.writeable = False
+        return _hashed(floats + 0.0, secret), present
     values, present = hashable_values(column)
     if _is_bytes(values.type):
         return (hash_columns([values], len(values), secret) if secret.size else hash_strings(values))[0], present

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import (
     alpha,
@@ -219,7 +220,7 @@ class DistinctCount(SketchTask, KeyedTask):
                 linear_counts(self.precision),
                 out,
             )
-        return replace_column(batch, self.output, out)
+        return replace_column(batch, self.output, nullable_column(out, NO_MASK))  # no estimate is NaN
 
     def merge_states(self, state: State, other: State) -> State | None:
         registers = np.maximum(state["registers"], other["registers"])

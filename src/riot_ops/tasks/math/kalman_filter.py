@@ -16,10 +16,11 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Duration, NonNegative, Positive, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import float_column, valid_mask
+from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column, valid_mask
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize, replace_field
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
+from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register
 
 __all__ = ["KalmanFilter"]
 
@@ -44,24 +45,30 @@ def filter_step(z: Any, s: Any, x: Any, p: Any, seen: Any, noise: Any, r: Any, p
 @kernel
 def kalman(
     values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
-) -> None:
-    """Write the estimate at each reading, with the noise q in each step."""
+) -> Any:
+    """Write the estimate at each reading, with the noise q in each step; return how many there are."""
+    n = 0
     for i in range(values.size):
         out[i] = filter_step(values[i], slots[i], x, p, seen, q, r, predict, first)
+        n += not np.isnan(out[i])
+    return n
 
 
 @kernel
 def kalman_by_time(
     values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, times: Any, last: Any,
     unit: Any, out: Any,
-) -> None:  # fmt: skip
-    """Write the estimate at each reading, with the noise q per ``unit`` of time since ``last``."""
+) -> Any:  # fmt: skip
+    """Write the estimate at each reading, with the noise q per ``unit`` of time since ``last``; return their number."""
+    n = 0
     for i in range(values.size):
         s = slots[i]
         noise = q * (max(times[i] - last[s], 0) / unit) if last[s] != NEVER else 0.0
         if not np.isnan(values[i]) or (predict and (seen[s] or not first)):
             last[s] = max(last[s], times[i])
         out[i] = filter_step(values[i], s, x, p, seen, noise, r, predict, first)
+        n += not np.isnan(out[i])
+    return n
 
 
 @register
@@ -133,6 +140,7 @@ class KalmanFilter(ValueTask):
 
     code: ClassVar[str] = "KAL"
     category: ClassVar[str] = "Statistical"
+    accepts_lazy_rows: ClassVar[bool] = True
 
     process_noise: Positive = 0.125
     measurement_noise: NonNegative = 0.32
@@ -164,27 +172,27 @@ class KalmanFilter(ValueTask):
             **timed,
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: AnyRows, dead: DeadLetters) -> AnyRows:
         batch = super().validate_rows(batch, dead)
         if self.noise_per is None or not batch.column("event_time").null_count:
             return batch
+        batch = materialize(batch)
         present = valid_mask(batch.column("event_time"))
         dead.reject(batch, ~present, "no_event_time", "the time since the last record is unknown")
         return batch.filter(pa.array(present))
 
-    def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> AnyRows:
+        values, _ = floats(batch, self.value)
         out = np.empty(values.size)
         model = (self.process_noise, self.measurement_noise, self.on_missing == "predict", self.prior == "first")
         arrays = (values, slots, state["x"], state["p"], state["seen"])
         if self.noise_per is None:
-            kalman(*arrays, *model, out)
+            found = kalman(*arrays, *model, out)
         else:
             times, _ = microseconds(batch.column("event_time"))
-            kalman_by_time(*arrays, *model, times, state["last"], to_microseconds(self.noise_per), out)
-        return replace_column(batch, self.target, out)
+            found = kalman_by_time(*arrays, *model, times, state["last"], to_microseconds(self.noise_per), out)
+        missing = np.isnan(out) if found < out.size else NO_MASK
+        return replace_field(batch, self.target, nullable_column(out, missing))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

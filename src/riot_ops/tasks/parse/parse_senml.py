@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from riot_ops.core.parameters import Bytes
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.parse.senml_layout import resolve_layout
+from riot_ops.tasks.parse.senml_layout import Layout, resolve_layout
 from riot_ops.tasks.parse.senml_reader import read_messages
 
 __all__ = ["ParseSenML"]
@@ -173,6 +174,11 @@ class ParseSenML(StatelessTask):
         names = self.output_schema(pa.schema([(self.field, pa.string())])).names
         return frozenset(name for name in names if not is_ordinal(name))
 
+    @cached_property
+    def resolved(self) -> Layout:
+        """What it reads from a message with a schema, see :func:`resolve_layout`."""
+        return resolve_layout(self)
+
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         seq = [schema.field("seq")] if "seq" in schema.names else []
@@ -180,13 +186,13 @@ class ParseSenML(StatelessTask):
         time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
-            layout = resolve_layout(self)
+            layout = self.resolved
             fields = [
                 pa.field(name, pa.string() if is_text else pa.float64())
                 for name, is_text in zip(layout.fields, layout.is_text, strict=True)
             ]
             return pa.schema([*seq, *places, time, sensor, *fields, *meta])
-        text = [pa.field("text", pa.string())] if self.schema is None or resolve_layout(self).with_text else []
+        text = [pa.field("text", pa.string())] if self.schema is None or self.resolved.with_text else []
         return pa.schema(
             [
                 *seq,

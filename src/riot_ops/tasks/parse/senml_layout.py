@@ -58,6 +58,8 @@ class SenMLOptions(Hashable, Protocol):
     def max_bytes(self) -> int: ...
     @property
     def max_output_bytes(self) -> int: ...
+    @property
+    def resolved(self) -> Layout: ...
     def output_schema(self, schema: pa.Schema) -> pa.Schema: ...
 
 
@@ -171,10 +173,8 @@ def assemble_batch(
     named.update(zip(("sensor_id", "meta"), _repeated_texts(layout, columns, data, times), strict=False))
     if "seq" in names:
         named["seq"] = _repeated(batch.column("seq"), times)
-    if layout.wide:
-        base = columns.base
-    else:
-        base = columns.base.repeat(times)
+    base = columns.base.repeat(times)
+    if not layout.wide:
         if moved:
             base += columns.offsets
         named["obs_type"], own = _constant_columns(layout.fields, n)

@@ -36,7 +36,6 @@ from riot_ops.tasks.parse.senml_layout import (
     SenMLOptions,
     assemble_batch,
     micros_per_unit,
-    resolve_layout,
     select_messages,
 )
 
@@ -117,12 +116,12 @@ def _read_schema_messages(
     task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, dead: DeadLetters
 ) -> Iterator[pa.RecordBatch]:
     """Read messages of a schema with the kernel, and those it leaves open in Python."""
-    layout = resolve_layout(task)
+    layout = task.resolved
     plan, n = layout.plan, batch.num_rows
     rejections = Rejections()
     data, starts, ends, valid = byte_spans(payload)
     lengths = ends - starts if not valid.size else np.where(valid, ends - starts, 0)
-    size = int(lengths.sum())
+    size = int(ends[-1] - starts[0]) if n else 0  # nulls may have bytes as well
     large, todo = NO_MASK, valid
     if size > task.max_bytes and (large := _reject_large(task, lengths, rejections)).any():
         todo = readonly(~large & (valid if valid.size else True))

@@ -13,20 +13,25 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import MAX_LENGTH, Length
-from riot_ops.kernels.arrays.arrow import NO_MASK, float_column, nullable_column
+from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column
+from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize, take_columns
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, replace_column, with_field
 
 __all__ = ["SlidingRegression"]
 
 FIELD = "predictions"
+#: The type of the predictions of a reading.
+LINE = pa.list_(pa.float64())
 
 
 @kernel
 def regress(
     values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: Any, rows: Any, predictions: Any, means: Any
 ) -> Any:
-    """Write the predictions from every full window and the row that completed it; return their number.
+    """Write the predictions from every full window and the row that completed it.
+
+    Returns their number, and how many lines have an end or a mean that is not finite.
 
     ``seen`` counts a key's readings up to ``first``, the reading with the first output; from then on it cycles through
     the W values from ``first`` on, which only encode the position in the ring.
@@ -35,6 +40,7 @@ def regress(
     middle = 0.5 * (window - 1)
     square = window * (window * window - 1) / 12.0  # sum of (x - middle)^2
     out = 0
+    beyond = 0
     for i in range(values.size):
         y = values[i]
         if np.isnan(y):
@@ -67,8 +73,13 @@ def regress(
             predictions[out, h] = start + slope * (h + 1)
         means[out] = start + slope * (0.5 * (horizon + 1))
         rows[out] = i
+        # finite ends imply a finite line
+        if not (
+            np.isfinite(means[out]) and np.isfinite(predictions[out, 0]) and np.isfinite(predictions[out, horizon - 1])
+        ):
+            beyond += 1
         out += 1
-    return out
+    return out, beyond
 
 
 @register
@@ -120,13 +131,14 @@ class SlidingRegression(ValueTask):
     category: ClassVar[str] = "Predictive"
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "N:M"
+    accepts_lazy_rows: ClassVar[bool] = True
 
     window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 10
     horizon: Length = 10
     strict_java: bool = False
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        return with_field(super().output_schema(schema), pa.field(FIELD, pa.list_(pa.float64())))
+        return with_field(super().output_schema(schema), pa.field(FIELD, LINE))
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target, FIELD})
@@ -137,14 +149,12 @@ class SlidingRegression(ValueTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("float64", self.window), "seen": StateField("int64")}
 
-    def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
-    ) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
+        values, _ = floats(batch, self.value)
         n = values.size
         rows, means = np.empty(n, np.int64), np.empty(n)
         predictions = np.empty((n, self.horizon))
-        found = regress(
+        found, beyond = regress(
             values,
             slots,
             state["ring"],
@@ -155,14 +165,18 @@ class SlidingRegression(ValueTask):
             predictions,
             means,
         )
-        finite = np.isfinite(means[:found])
-        ahead = predictions[:found].ravel()
-        within = np.isfinite(predictions[:found, :: max(1, self.horizon - 1)]).all()  # finite ends imply a finite line
-        overflowed = NO_MASK if within else ~np.isfinite(ahead)
+        means, ahead = means[:found], predictions[:found].ravel()
         offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), nullable_column(ahead, overflowed))
-        out = batch if found == n else batch.take(pa.array(rows[:found]))
-        return replace_column(replace_column(out, self.target, means[:found], finite), FIELD, lists)
+        lists = pa.Array.from_buffers(
+            LINE,
+            found,
+            [None, pa.py_buffer(offsets)],
+            0,
+            children=[nullable_column(ahead, ~np.isfinite(ahead) if beyond else NO_MASK)],
+        )
+        out = materialize(batch) if found == n else take_columns(batch, rows[:found])
+        mean = nullable_column(means, ~np.isfinite(means) if beyond else NO_MASK)
+        return replace_column(replace_column(out, self.target, mean), FIELD, lists)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

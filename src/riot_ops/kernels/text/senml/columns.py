@@ -118,14 +118,18 @@ def make_plan(
 
 def new_columns(n: int, plan: Plan) -> Columns:
     """Allocate the columns of n messages."""
+    texts, times = n * plan.n_texts, n * plan.n_times
+    numbers = np.empty(4 + n + 2 * texts + times, np.int64)  # one array: the allocation of each costs as much as a row
+    found, base, rest = numbers[:4], numbers[4 : 4 + n], numbers[4 + n :]
+    found[:] = 0
     return Columns(
         np.zeros(n, np.bool_),
-        np.empty(n, np.int64),
+        base,
         np.empty(n * plan.n_values),
-        np.empty(n * plan.n_texts, np.int64),
-        np.empty(n * plan.n_texts, np.int64),
-        np.empty(n * plan.n_times, np.int64),
-        np.zeros(4, np.int64),
+        rest[:texts],
+        rest[texts : 2 * texts],
+        rest[2 * texts :],
+        found,
     )
 
 
