@@ -73,7 +73,7 @@ class TopicSink(Sink):
                 Path(message["path"]).unlink(missing_ok=True)
 
     def abort(self, batch_id: int) -> None:
-        for path in self.directory.glob(HIDDEN):
+        for path in self.folder.glob(HIDDEN):
             with contextlib.suppress(OSError):  # the next start raises it
                 path.unlink(missing_ok=True)
 

@@ -182,7 +182,7 @@ class AssembleMessage(AligningOperator, PooledTask):
     def writes(self) -> frozenset[str]:
         names = _plan(self).names if self.layout != "csv" else ()
         payload = ("payload",) if self.layout != "wide" else ()
-        return frozenset({*names, *payload, *(("complete",) if self.partial == "emit" else ())})
+        return frozenset({*names, *payload, *(("complete",) if self.partial else ())})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
