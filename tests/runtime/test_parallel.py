@@ -464,9 +464,9 @@ def test_key_hashes_are_computed_once(monkeypatch):
     from riot_ops.kernels.arrays import hashing
 
     calls = []
-    plain = hashing.hash_columns
+    plain = hashing._hash_column
     monkeypatch.setattr(
-        hashing, "hash_columns", lambda columns, n, secret: calls.append(n) or plain(columns, n, secret)
+        hashing, "_hash_column", lambda column, secret: calls.append(len(column)) or plain(column, secret)
     )
     flow = ro.Dataflow("hashes")
     rows = flow.source("in", schema=READINGS)
