@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import ordinals
-from riot_ops.core.parameters import Duration, as_timedelta
+from riot_ops.core.parameters import Duration, as_timedelta, duration
 from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
 from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
@@ -22,6 +23,7 @@ __all__ = ["Aggregate", "Window"]
 
 #: Maximum number of panes or sessions of a key that may be open at once.
 MAX_OPEN_WINDOWS = 100_000
+EMISSIONS = ("final", "each", "update")
 
 
 @register
@@ -46,9 +48,11 @@ class Window(WindowTask, SketchTask):
         time has had so far). Stream time is set back in the same way; all windows are closed first. None: no limit.
     aggregates : dict of str to tuple or text, default {"count": "count"}
         By output field ``(field, function, option …)``, or the function alone for one of records, see below.
-    emit : "final", "each", "update" or None, default None
+    emit : "final", "each", "update", duration or None, default None
         "final": emit a result when a window is closed; "each": at each record, the current result of every window that
-        contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch. None:
+        contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch; a duration
+        such as "10s", also for those: at its multiples of stream time, for each key with records since the last one, as
+        key, ``event_time`` (the microsecond before the multiple) and aggregates, and at the end of the stream. None:
         "each" for sliding and unbounded windows, which are never closed, "final" for others.
     secret : Secret or None, default None
         With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
@@ -170,14 +174,11 @@ class Window(WindowTask, SketchTask):
     allowed_lateness: Duration = ZERO
     max_ahead: Duration | None = None
     aggregates: Any = field(default_factory=lambda: {"count": "count"})
-    emit: Literal["final", "each", "update"] | None = None
+    emit: Any = None
 
     def validate(self) -> None:
         object.__setattr__(self, "frame", frame_from(self.frame))
-        running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
-        object.__setattr__(self, "emit", self.emit or ("each" if running or sliding else "final"))
-        if self.emit not in (("each", "update") if running else ("each",) if sliding else ("final", "each")):
-            raise ConfigError(f"emit = {self.emit!r} is not for frame = {self.frame!r}")
+        self._check_emit()
         if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
         if as_timedelta(self.allowed_lateness) < ZERO:
@@ -191,7 +192,7 @@ class Window(WindowTask, SketchTask):
         unplaced = [name for name, one in self.bound_aggregates().items() if one.timed]
         if unplaced and not self.timed:
             raise ConfigError(f"aggregates: {unplaced[0]!r} measures event times, not for windows by arrival")
-        if running and self.emit == "each":
+        if isinstance(self.frame, Unbounded) and self.emit == "each":
             self._check_running()
         else:
             ordered = [name for name, one in self.bound_aggregates().items() if one.ordered]
@@ -205,6 +206,20 @@ class Window(WindowTask, SketchTask):
             raise ConfigError(
                 f"frame = {self.frame!r} and allowed_lateness = {self.allowed_lateness!r} keep {self.assigner.room:,} "
                 f"windows of a key open; the maximum is {MAX_OPEN_WINDOWS:,}"
+            )
+
+    def _check_emit(self) -> None:
+        running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
+        emit = self.emit or ("each" if running or sliding else "final")
+        words = ("each", "update") if running else ("each",) if sliding else ("final", "each")
+        if running and isinstance(emit, str) and emit not in EMISSIONS:
+            with contextlib.suppress(ConfigError):  # refused below, with what is allowed
+                emit = duration(emit)
+        object.__setattr__(self, "emit", emit)
+        if emit not in words and not (running and isinstance(emit, timedelta) and emit > ZERO):
+            raise ConfigError(
+                f"emit = {self.emit!r} is not for frame = {self.frame!r}; "
+                f"it has {' or '.join(map(repr, words))}{' or a duration longer than 0' if running else ''}"
             )
 
     def _check_running(self) -> None:
@@ -283,6 +298,7 @@ class Window(WindowTask, SketchTask):
         sums = {"n": "count", "sum": ("value", "sum")}
         yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
         yield Case(cls(by=("key",), aggregates={name: every[name] for name in RUNNING}), batch, "running")
+        yield Case(cls(by=("key",), aggregates=sums, emit="10s"), batch, "every ten seconds")
         yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=every), batch, "the last two")
         yield Case(cls(frame=Sliding(2 * five), by=("key",), aggregates=timed), batch, "the last ten seconds")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")

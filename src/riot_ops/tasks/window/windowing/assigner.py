@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
 from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Stat
 
-__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "joined", "time_type"]
+__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "joined", "joined_output", "time_type"]
 
 NOTHING = np.empty(0, np.int64)
 
@@ -36,7 +36,7 @@ class Assigner(ABC):
     """
 
     #: Whether a result is a record with its own fields and the aggregates.
-    keeps_records: ClassVar[bool] = False
+    keeps_records: bool = False
     #: Places for groups in the state of a key; 0: one group, without a place axis.
     room = 0
 
@@ -144,3 +144,12 @@ def time_type(batch: pa.RecordBatch | None) -> pa.DataType:
     if batch is not None and "event_time" in batch.schema.names:
         dtype = batch.schema.field("event_time").type
     return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
+
+
+def joined_output(found: Sequence[TimerOutput]) -> TimerOutput | None:
+    """Join timer output that is due at one time after the other."""
+    if len(found) < 2:
+        return found[0] if found else None
+    times = [one.times for one in found if one.times is not None]
+    rows = pa.Table.from_batches([one.rows for one in found]).combine_chunks().to_batches()[0]
+    return TimerOutput(np.concatenate([one.slots for one in found]), rows, np.concatenate(times))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.clock import NEVER, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import State, StateField
+from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.arrow import replace_column
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
-from riot_ops.tasks.window.windowing.assigner import Assigner
+from riot_ops.tasks.window.windowing.assigner import Assigner, joined_output
 from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, Stat
 
 __all__ = ["RunningWindows"]
@@ -25,12 +27,13 @@ CONDENSED = "@condensed"
 class RunningWindows(Assigner):
     """One window per key without an end; its cells are the state itself."""
 
-    keeps_records = True
-
-    def __init__(self, stats: Sequence[Stat], emit: str) -> None:
+    def __init__(self, stats: Sequence[Stat], emit: str | timedelta) -> None:
         # those that may refuse a value come first: its record then changes no other cell
         super().__init__(sorted(stats, key=lambda stat: not stat.refuses), emit == "each")
         self._names = [name for stat in self.stats for name in stat.cells()]
+        #: The duration at whose multiples results are emitted, in microseconds; 0: at records.
+        self.every = to_microseconds(emit) if isinstance(emit, timedelta) else 0
+        self.keeps_records = not self.every
         self._initial = {
             name: initial
             for stat in stats
@@ -40,7 +43,8 @@ class RunningWindows(Assigner):
         self._runs = all(stat.runs for stat in self.stats)
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"begun": StateField("int64")} if self._initial else {}
+        names = (["begun"] if self._initial else []) + (["fresh"] if self.every else [])
+        return {name: StateField("int64") for name in names}
 
     def _begin(self, slots: Numbers, state: State) -> None:
         """Give new keys the initial cells that a state field cannot have: several numbers."""
@@ -81,6 +85,37 @@ class RunningWindows(Assigner):
                 batch, slots = batch.filter(pa.array(taken)), slots[taken]
                 cells = {name: cell[taken] for name, cell in cells.items()}
         return batch, slots, cells
+
+    def advance(
+        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks
+    ) -> TimerOutput | None:
+        """Add rows, and return the results that are due: where stream time passes a multiple, of keys with records."""
+        done, now = 0, ticks.start
+        parts: list[TimerOutput] = []
+        for row, time in zip(ticks.rows.tolist(), ticks.times.tolist(), strict=True):
+            if now != NEVER and time // self.every > now // self.every:
+                if row > done and batch is not None:
+                    self._absorb(task, batch.slice(done, row - done), slots[done:row], state)
+                    done = row
+                due = np.flatnonzero(state["fresh"])
+                if due.size:
+                    cells = Accumulators(self.stats, state, 1, due).snapshot(np.arange(due.size))
+                    schema = None if batch is None else batch.schema
+                    columns = {name: one.result(cells) for name, one in task.bound_aggregates(schema).items()}
+                    times = np.full(due.size, (now // self.every + 1) * self.every)
+                    parts.append(TimerOutput(due, pa.RecordBatch.from_pydict(columns), times))
+                    state["fresh"][due] = 0
+            now = time
+        if batch is not None and done < batch.num_rows:
+            self._absorb(task, batch.slice(done), slots[done:], state)
+        return joined_output(parts)
+
+    def _absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> None:
+        """Add rows without results."""
+        if self._initial:
+            self._begin(slots, state)
+        self._last(task, batch, slots, state)
+        state["fresh"][slots] = 1
 
     def _last(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> tuple[pa.RecordBatch, Cells]:
         keys = len(state[self._names[0]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -17,7 +17,14 @@ from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
 from riot_ops.kernels.stats.panes import FUTURE, NONE, assign_panes, full_windows, load_due_panes, store_open_panes
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
-from riot_ops.tasks.window.windowing.assigner import NOTHING, TimeAssigner, Updates, event_times, time_type
+from riot_ops.tasks.window.windowing.assigner import (
+    NOTHING,
+    TimeAssigner,
+    Updates,
+    event_times,
+    joined_output,
+    time_type,
+)
 from riot_ops.tasks.window.windowing.stats import Stat
 from riot_ops.windows import Hopping, Tumbling
 
@@ -159,7 +166,7 @@ class TimeWindows(TimeAssigner):
                 break
         if on_axis.future is not None:
             bad[on_axis.future] = FUTURE
-        return None if updates is None else updates.to_batch(), _joined(parts)
+        return None if updates is None else updates.to_batch(), joined_output(parts)
 
     def _with_due(self, state: State, before: int, closed: int, found: list[Numbers]) -> list[Numbers]:
         """Add to the groups of a batch the groups of the state that belong to windows about to close."""
@@ -250,12 +257,3 @@ class _PaneIndex:
         code: Numbers = np.searchsorted(self._keys, slots) * self._span
         code += np.clip(panes - self._least, 0, self._span - 1)
         return code
-
-
-def _joined(parts: Iterable[TimerOutput]) -> TimerOutput | None:
-    found = list(parts)
-    if len(found) < 2:
-        return found[0] if found else None
-    times = [one.times for one in found if one.times is not None]
-    rows = pa.Table.from_batches([one.rows for one in found]).combine_chunks().to_batches()[0]
-    return TimerOutput(np.concatenate([one.slots for one in found]), rows, np.concatenate(times))

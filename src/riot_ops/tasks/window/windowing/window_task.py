@@ -85,6 +85,11 @@ class WindowTask(KeyedTask, ReadableState):
         """The schema and the result of the last call of :meth:`bound_aggregates` with a schema."""
         return [(pa.schema([]), self._bound)]
 
+    @property
+    def ticks(self) -> bool:
+        """Whether results are emitted at multiples of a duration."""
+        return isinstance(self.emit, timedelta)
+
     @functools.cached_property
     def timed(self) -> bool:
         """Whether event times say which records belong to a window."""
@@ -96,7 +101,7 @@ class WindowTask(KeyedTask, ReadableState):
         """What assigns records to the windows of the frame."""
         stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
         if isinstance(self.frame, Unbounded):
-            return RunningWindows(stats, str(self.emit))
+            return RunningWindows(stats, self.emit)
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Sliding):
@@ -109,6 +114,8 @@ class WindowTask(KeyedTask, ReadableState):
         return TimeWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
 
     def clock(self) -> Clock | None:
+        if self.ticks:
+            return Clock(self.emit)
         if not isinstance(self.assigner, TimeAssigner):
             return None
         period = timedelta(microseconds=self.assigner.period)
@@ -130,7 +137,7 @@ class WindowTask(KeyedTask, ReadableState):
     @functools.cached_property
     def _inputs(self) -> dict[str, Requirement]:
         """The fields that are aggregated, and event time where the frame needs it."""
-        needs: dict[str, Requirement] = {"event_time": "any"} if self.timed else {}
+        needs: dict[str, Requirement] = {"event_time": "any"} if self.timed or self.ticks else {}
         for name, one in self.bound_aggregates().items():
             of = field_of(self.aggregates[name])
             fields = ([] if of is None else [(of, one.needs)]) + ([] if one.weight is None else [one.weight])
@@ -159,7 +166,7 @@ class WindowTask(KeyedTask, ReadableState):
         fields = [schema.field("seq")] if "seq" in schema.names else []
         out = pa.schema(fields)
         if fields:
-            if self.emit == "final" and isinstance(self.assigner, TimeAssigner):
+            if self.ticks or (self.emit == "final" and isinstance(self.assigner, TimeAssigner)):
                 out = with_timer_ordinals(out)
             else:
                 names = ordinals(schema.names)
@@ -172,7 +179,7 @@ class WindowTask(KeyedTask, ReadableState):
         for name in self.by:
             if name not in out.names:
                 out = out.append(schema.field(name))
-        if timed:
+        if timed and not self.ticks:
             out = out.append(pa.field("window_start", dtype)).append(pa.field("window_end", dtype))
         for name, one in self.bound_aggregates(schema).items():
             out = out.append(pa.field(name, one.dtype))
@@ -188,7 +195,8 @@ class WindowTask(KeyedTask, ReadableState):
     def writes(self) -> frozenset[str] | None:
         if self.assigner.keeps_records:
             return frozenset(self.aggregates)
-        return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
+        spans = () if self.ticks else ("window_start", "window_end")
+        return frozenset({"event_time", *spans, *self.aggregates})
 
     def lookback(self) -> Lookback | None:
         if isinstance(self.frame, Sliding):
@@ -235,6 +243,8 @@ class WindowTask(KeyedTask, ReadableState):
     def advance(
         self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        if isinstance(self.assigner, RunningWindows):
+            return None, self.assigner.advance(self, batch, slots, state, ticks)
         assert isinstance(self.assigner, TimeAssigner)
         bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
         batch_results, timer_results = self.assigner.run(self, batch, slots, state, ticks, bad)
