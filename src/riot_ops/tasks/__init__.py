@@ -8,7 +8,6 @@ from riot_ops.task import FilterTask, KeyedTask, StatelessTask, Task, ValueTask,
 if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.bag_of_words import BagOfWords
     from riot_ops.dataflows.dspbench.operators.bandit import Bandit
-    from riot_ops.dataflows.dspbench.operators.bargain_index import BargainIndex
     from riot_ops.dataflows.dspbench.operators.batch_outliers import BatchOutliers
     from riot_ops.dataflows.dspbench.operators.batch_sums import BatchSums
     from riot_ops.dataflows.dspbench.operators.bayes_score import BayesScore
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
     from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
     from riot_ops.dataflows.dspbench.operators.match_roads import MatchRoads
-    from riot_ops.dataflows.dspbench.operators.ramp_score import RampScore
     from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
-    from riot_ops.dataflows.dspbench.operators.weighted_sum import WeightedSum
     from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
     from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
     from riot_ops.tasks.filter.deduplicate import Deduplicate
@@ -56,7 +53,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.math.kalman_filter import KalmanFilter
     from riot_ops.tasks.math.no_op import NoOp
     from riot_ops.tasks.math.pi_viete import PiViete
-    from riot_ops.tasks.math.ratio import Ratio
     from riot_ops.tasks.math.second_order_moment import SecondOrderMoment
     from riot_ops.tasks.parse.csv_to_senml import CSVToSenML
     from riot_ops.tasks.parse.floor_time import FloorTime
@@ -105,7 +101,6 @@ _TASKS = {
     "AssembleMessage": ("JON", "riot_ops.tasks.join.assemble_message"),
     "BagOfWords": ("BOW", "riot_ops.dataflows.dspbench.operators.bag_of_words"),
     "Bandit": ("BND", "riot_ops.dataflows.dspbench.operators.bandit"),
-    "BargainIndex": ("BGN", "riot_ops.dataflows.dspbench.operators.bargain_index"),
     "BatchFunction": ("BFN", "riot_ops.tasks.functions.batch_function"),
     "BatchOutliers": ("BOL", "riot_ops.dataflows.dspbench.operators.batch_outliers"),
     "BatchSums": ("BSM", "riot_ops.dataflows.dspbench.operators.batch_sums"),
@@ -162,9 +157,7 @@ _TASKS = {
     "PredictLinearRegression": ("MLR", "riot_ops.tasks.predict.predict_linear_regression"),
     "Project": ("PRJ", "riot_ops.tasks.parse.project"),
     "PublishMQTT": ("MQP", "riot_ops.tasks.io.publish_mqtt"),
-    "RampScore": ("RMP", "riot_ops.dataflows.dspbench.operators.ramp_score"),
     "RangeFilter": ("RGF", "riot_ops.tasks.filter.range_filter"),
-    "Ratio": ("RTO", "riot_ops.tasks.math.ratio"),
     "ReadTableRange": ("ATR", "riot_ops.tasks.io.read_table_range"),
     "RunningCount": ("CNT", "riot_ops.tasks.window.presets"),
     "RunningMedian": ("RMD", "riot_ops.tasks.window.running_median"),
@@ -193,7 +186,6 @@ _TASKS = {
     "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
     "Variance": ("VAR", "riot_ops.tasks.window.presets"),
     "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
-    "WeightedSum": ("WSM", "riot_ops.dataflows.dspbench.operators.weighted_sum"),
     "Window": ("WIN", "riot_ops.tasks.window.window"),
     "Zip": ("ZIP", "riot_ops.tasks.io.zip"),
 }
@@ -214,7 +206,6 @@ __all__ = [
     "AssembleMessage",
     "BagOfWords",
     "Bandit",
-    "BargainIndex",
     "BatchFunction",
     "BatchOutliers",
     "BatchSums",
@@ -273,9 +264,7 @@ __all__ = [
     "PredictLinearRegression",
     "Project",
     "PublishMQTT",
-    "RampScore",
     "RangeFilter",
-    "Ratio",
     "ReadTableRange",
     "RunningCount",
     "RunningMedian",
@@ -307,7 +296,6 @@ __all__ = [
     "ValueTask",
     "Variance",
     "WeightedAverage",
-    "WeightedSum",
     "Window",
     "Zip",
     "find_task",

@@ -58,7 +58,7 @@ def sources(clicks, impressions):
 
 def reasons(result):
     given = result["errors"]["reason"].to_pylist()
-    orphans = given.count("zero_denominator")
+    orphans = given.count("division_by_zero")
     return len(given) - orphans, orphans
 
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import bargain_index
 from riot_ops.streams import replay
@@ -179,8 +178,15 @@ def test_misuse_is_refused():
 
 
 def test_index_of_an_offer_by_hand():
-    bargain = t.BargainIndex(threshold=2.0, price="ask", volume="n", reference="worth", output="score").session()
-    offers = [(9.0, 1.0, 10.0), (9.0, 0.7, 10.0), (10.0, 9.0, 10.0), (11.0, 1e9, 10.0), (-800.0, 1e5, 800.0)]
-    rows = [row for ask, n, worth in offers for row in bargain.push({"ask": ask, "n": n, "worth": worth})]
-    assert [row["ask"] for row in rows] == [9.0, -800.0]
-    assert [row["score"] for row in rows] == pytest.approx([math.e, sys.float_info.max])
+    quotes = [
+        "A,2019-01-02,0,0,0,9,0,1",
+        "A,2019-01-02,0,0,0,9,0,0.7",
+        "A,2019-01-02,0,0,0,10,0,9",
+        "A,2019-01-02,0,0,0,11,0,1e9",
+    ]
+    sources = {"trades": table(["A,2019-01-01,0,0,0,10,0,5"]), "quotes": table(quotes)}
+    rows = bargain_index(threshold=2.0).run(sources)["bargains"].to_pylist()
+    assert [(row["price"], row["volume"]) for row in rows] == [(9.0, 1.0)]
+    assert rows[0]["bargain_index"] == pytest.approx(math.e)
+    far = {"trades": table(["A,2019-01-01,0,0,0,900,0,5"]), "quotes": table(["A,2019-01-02,0,0,0,1,0,1e5"])}
+    assert bargain_index().run(far)["bargains"]["bargain_index"].to_pylist() == [sys.float_info.max]

@@ -71,8 +71,8 @@ def test_features_equal_single_packets(packets):
     )
     # the features before the classification
     flow = threat(from_packets=True)
-    flow.sink("rates", flow.stream("byte_rate"))
-    rates = flow.run(messages(packets), batch_size=999)["byte_rate"].to_pylist()
+    flow.sink("out", flow.stream("rates"))
+    rates = flow.run(messages(packets), batch_size=999)["rates"].to_pylist()
     for row in rates:
         one = wanted[row["src"], row["dst"], round(row["window_start"].timestamp() * 1e6)]
         assert [row[name] for name in FEATURES] == pytest.approx([one[name] for name in FEATURES], rel=1e-9, abs=1e-12)
@@ -106,9 +106,9 @@ def test_gaps_are_those_of_packets_in_order():
     ):
         for size in (1, 2, 4):
             flow = threat(from_packets=True, allowed_lateness=allowed_lateness)
-            flow.sink("rates", flow.stream("byte_rate"))
+            flow.sink("out", flow.stream("rates"))
             result = flow.run(messages(texts), batch_size=size)
-            (row,) = result["byte_rate"].to_pylist()
+            (row,) = result["rates"].to_pylist()
             assert result["errors"].num_rows == 0
             features.append([row[name] for name in FEATURES])
             assert [row[name] for name in ("gap_mean", "gap_std", "duration")] == pytest.approx([0.1, 0.0, 0.3])

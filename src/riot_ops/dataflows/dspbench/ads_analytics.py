@@ -39,7 +39,7 @@ def ads_analytics(
     and ``impressions``, have records of the KDD Cup 2012, lines of 12 tab-separated cells, and may read one file; one
     source takes a record's number of clicks, the other its number of impressions. Both sources check both numbers, so
     a record counts whole or not at all. Any other line, such as one with a cell that is not a number from 0 on, goes to
-    the errors stream, and a pair with clicks but without impressions goes there as ``zero_denominator``.
+    the errors stream, and a pair with clicks but without impressions goes there as ``division_by_zero``.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def ads_analytics(
     else:
         count = t.RunningTotals(by=PAIR, totals=totals, emit=emit)
     counts = flow.add(count, clicks.partition_by(*PAIR), impressions.partition_by(*PAIR), id="counts")
-    rate = counts.to(t.Ratio(numerator="clicks", denominator="impressions", output="ctr"), id="ctr")
+    rate = counts.to(t.Compute({"ctr": "0.0 if clicks == 0 else clicks / impressions"}), id="ctr")
     return flow.sink("ctr_sink", rate)
 
 

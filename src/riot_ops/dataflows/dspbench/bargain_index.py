@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["bargain_index"]
+
+#: Largest difference of prices that counts, whose exponential is a float64.
+MAX_EXPONENT = 700.0
 
 #: Fields of a bar; all are read, because a line with a malformed cell is damaged: none of its values can be trusted.
 FIELDS = {
@@ -45,7 +50,7 @@ def bargain_index(
     calendar : "minute", "hour", "day", "week" or "month", optional
         Instead of ``window``: calendar unit whose trades so far are averaged.
     threshold : float, default 0.001
-        Index that a bargain must exceed, see :class:`riot_ops.tasks.BargainIndex`.
+        Index that a bargain must exceed: the exponential of the discount, times the volume.
     first : "trade" or "quote", default "trade"
         Whether the trade or the quote of the same number comes first.
 
@@ -64,6 +69,8 @@ def bargain_index(
     [(9.5, 11.451, 70.4)]
     """
     check_arguments(bargain_index, locals())
+    if not 0 <= threshold < math.inf:
+        raise ConfigError(f"threshold must be a number >= 0, got {threshold!r}")
     flow = Dataflow("bargain_index", merging="number")
     order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
     read = {name: _bars(flow, name) for name in order}
@@ -71,7 +78,9 @@ def bargain_index(
     prices = read["trades"].partition_by("stock").to(average, id="vwap")
     asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
     known = merge(prices, asked).partition_by("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")
-    bargains = known.to(t.BargainIndex(threshold=threshold), id="bargains")
+    score = t.Compute({"bargain_index": f"min(exp(min(vwap - price, {MAX_EXPONENT})) * volume, {sys.float_info.max})"})
+    bargain = t.Filter(f"price < vwap and bargain_index > {threshold!r}")
+    bargains = known.to(score, id="scores").to(bargain, id="bargains")
     return flow.sink("bargains_sink", bargains)
 
 

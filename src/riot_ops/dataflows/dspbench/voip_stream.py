@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import timedelta
 from typing import Any, Literal
@@ -125,10 +126,16 @@ def voip_stream(
         streams = merge(*(flow.stream(f"{piece}_of_call") for piece in pieces)).partition_by(*KEY)
         return streams.to(t.AssembleMessage(schema=None, fields=pieces, by=("seq", *KEY), timeout=timeout), id=name)
 
-    def score(name: str, ends: tuple[float, float], parts: tuple[str, ...], **parameters: Any) -> None:
-        """Score the ratio of the first part to the others."""
-        low, high = (0.0, ends[1]) if ramp == "ratio" else ends
-        scored = t.RampScore(value=parts[0], over=parts[1:], **{"low": low, "high": high, **parameters}, output=VALUE)
+    def score(
+        name: str, ends: tuple[float, float], parts: tuple[str, ...], falling: bool = False, undefined: float = 0.0
+    ) -> None:
+        """Score the ratio of the first part to the others on a linear ramp from 0 to 1."""
+        low, high = (0.0, ends[1]) if ramp == "ratio" and not falling else ends
+        if not (low < high and math.isfinite(high - low)):
+            raise ConfigError(f"{name}_ramp must rise, and by a finite number, got {ends}")
+        ratio = f"min(max(({' / '.join(parts)} - ({low!r})) / {high - low!r}, 0.0), 1.0)"
+        zero = " or ".join(f"{part} == 0.0" for part in parts[1:])
+        scored = t.Compute({VALUE: f"{undefined!r} if {zero} else {'1.0 - ' if falling else ''}{ratio}"})
         _piece(joined(f"{name}_parts", *parts).to(scored, id=name))
 
     flow = Dataflow("voip_stream")
@@ -166,11 +173,12 @@ def voip_stream(
 
     score("fofir", fofir_ramp, ("ecr", "rcr"), undefined=1.0)
     score("url", url_ramp, ("encr", "ecr"))
-    short = {"low": 0.0, "high": 1.0, "falling": True} if acd_mode == "short" else {}
-    score("acd", acd_ramp, ("ct24", "ecr24", "global_acd"), **short)
+    short = acd_mode == "short"
+    score("acd", (0.0, 1.0) if short else acd_ramp, ("ct24", "ecr24", "global_acd"), falling=short)
     weights = {"fofir": fofir_weight, "url": url_weight, "acd": acd_weight}
     scores = joined("scores_parts", *weights).to(
-        t.WeightedSum(weights=weights), id="scores" if threshold is None else "totals"
+        t.Compute({"score": " + ".join(f"({weight!r}) * {name}" for name, weight in weights.items())}),
+        id="scores" if threshold is None else "totals",
     )
     if threshold is not None:
         scores = scores.to(t.RangeFilter(bounds={"score": (threshold, sys.float_info.max)}, by=None), id="scores")

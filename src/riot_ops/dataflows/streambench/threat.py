@@ -141,10 +141,8 @@ def _from_packets(flow: Dataflow, labels: bool, length: Any, allowed_lateness: A
     if ordered.allowed_lateness:  # gaps are measured between packets in the order in which they were sent
         packets = packets.to(ordered, id="ordered")
     flows = packets.to(window, id="flows")
-    for unit in ("packet", "byte"):
-        rate = t.Ratio(numerator=f"{unit}s", denominator="duration", output=f"{unit}_rate", undefined=0.0)
-        flows = flows.to(rate, id=f"{unit}_rate")
-    return flows
+    rates = {f"{unit}_rate": f"0.0 if duration == 0.0 else {unit}s / duration" for unit in ("packet", "byte")}
+    return flows.to(t.Compute(rates), id="rates")
 
 
 def _parser(fields: dict[str, Any], labels: bool, cells: int) -> t.ParseLines:
