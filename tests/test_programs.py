@@ -107,6 +107,8 @@ def test_values_of_minutes_are_folded():
             return (minute, [*(state[1] if state else []), row["value"]]), None
         return (minute, [row["value"]]), {"device": row["device"], "values": state[1]}
 
+    minutes = readings().key_by("device").window("1min")
+    collected = rows(minutes.agg(values=("value", "collect")), "device", "values")
     folded = readings().key_by("device").fold(gather, schema={"device": "string", "values": "list<item: double>"})
     found = rows(folded, "device", "values")
     for device in "abc":
@@ -115,6 +117,8 @@ def test_values_of_minutes_are_folded():
             if row["device"] == device:
                 lists.setdefault(row["event_time"].replace(second=0), []).append(row["value"])
         assert [row["values"] for row in found if row["device"] == device] == list(lists.values())[:-1]
+        present = [[value for value in one if value is not None] for one in lists.values()]
+        assert [row["values"] for row in collected if row["device"] == device] == present
 
 
 def test_days_are_those_of_a_city():
@@ -154,6 +158,27 @@ def test_spikes_are_far_from_their_average():
     new = readings().key_by("device").apply(t.MovingAverage(**average)).filter("abs(value - average) > 0.9 * average")
     found = rows(new, "device", "value", "average")
     assert found == rows(old, "device", "value", "average") and 5 < len(found) < 100
+    present = readings().filter(lambda row: row["value"] is not None).key_by("device")
+    averages = present.window(w.Sliding(20)).agg(average=("value", "mean"))
+    sliding = rows(averages.filter("abs(value - average) > 0.9 * average"), "device", "value", "average")
+    assert sliding == [row | {"average": pytest.approx(row["average"], rel=1e-12)} for row in found]
+
+
+def test_trending_topics_are_weighted_by_their_counts():
+    counts = readings().key_by("device", "kind").window(w.Hopping("10min", every="5min")).agg(n="count")
+    top = counts.key_by().window("5min").agg(top=("device", "top", 2, "n"))
+    totals = {}
+    for row in READINGS:
+        for back in (0, 5):
+            end = row["event_time"] + timedelta(minutes=10 - back)
+            end = end.replace(minute=end.minute // 5 * 5, second=0)
+            slot = totals.setdefault(end, {})
+            slot[row["device"]] = slot.get(row["device"], 0) + 1
+    wanted = [
+        [{"value": d, "weight": n} for d, n in sorted(slot.items(), key=lambda pair: (-pair[1], pair[0]))[:2]]
+        for _, slot in sorted(totals.items())
+    ]
+    assert [row["top"] for row in rows(top, "top")] == wanted and len(wanted) > 50
 
 
 def test_statistics_have_two_keys():
