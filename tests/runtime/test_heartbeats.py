@@ -223,11 +223,57 @@ def test_heartbeats_of_merged_sources_act_alike_under_any_cut_and_runner(
         return {name: ScriptedSource(part, NUMBERED) for name, part in zip("xy", parts, strict=True)}
 
     def outcome(results):
-        return sorted(map(str, results["n"].to_pylist())), late(results["errors"])
+        return sorted(map(str, results["n"].to_pylist())), sorted(late(results["errors"]))
 
     wanted = outcome(flow.run(given([PAUSE()]), batch_size=1))
     assert outcome(flow.run(given([]), batch_size=size)) == wanted
     assert outcome(SimulatedQuery(flow, given([]), random.Random(seed), max_records=size)) == wanted
+
+
+#: Both sources have heartbeats before one message; in the last script Spark reads them in different parts.
+BOTH_BEAT = [
+    [[ADVANCE(at(900)), ADVANCE(at(400)), ADVANCE(at(400)), rows("a", 50)], [ADVANCE(at(60)), rows("b", 600)]],
+    [
+        [ADVANCE(at(7200)), ADVANCE(at(100)), rows("a", 0, 400, 0), ADVANCE(at(200)), rows("a", 600), rows("a", 0, 0)],
+        [*[ADVANCE(at(7200))] * 2, rows("b", 100), ADVANCE(at(400)), rows("b", 600), rows("b", 50)],
+    ],
+    [
+        [ADVANCE(at(60)), rows("a", 0, 50, 400), rows("a", 600, 100), rows("a", 600)],
+        [ADVANCE(at(900)), rows("b", 400, 0, 600), rows("b", 600, 600)],
+    ],
+    [
+        [rows("a", 10), ADVANCE(at(900)), rows("a", 900)],
+        [rows("b", 10), ADVANCE(at(60)), rows("b", 900), rows("b", 70), rows("b", 70)],
+    ],
+]
+
+
+@pytest.mark.parametrize("scripts", BOTH_BEAT)
+def test_heartbeats_before_one_message_count_in_the_order_of_their_sources(scripts):
+    flow = ro.Dataflow("two", merging="number")
+    both = ro.merge(flow.source("x", schema=SCHEMA), flow.source("y", schema=SCHEMA))
+    flow.sink("out", both.to(t.Window(**MINUTES, max_ahead="2min"), id="n"))
+
+    def given(*paused):
+        """Return the sources; one that is paused has its next item later than the other."""
+        return {
+            name: ScriptedSource(
+                [part for item in script for part in ((PAUSE(), item) if name in paused else (item,))], NUMBERED
+            )
+            for name, script in zip("xy", scripts, strict=True)
+        }
+
+    found = [
+        run
+        for paused in ((), ("x",), ("y",), ("x", "y"))
+        for run in (
+            *(flow.run(given(*paused), batch_size=size) for size in (None, 1)),
+            *(SimulatedQuery(flow, given(*paused), random.Random(1), max_records=size) for size in (None, 2)),
+        )
+    ]
+    wanted = closed(found[0]["n"]), sorted(late(found[0]["errors"]))
+    assert any(wanted)
+    assert all((closed(run["n"]), sorted(late(run["errors"]))) == wanted for run in found)
 
 
 def test_votes_of_sources_parsed_together_are_counted_in_order_of_messages():

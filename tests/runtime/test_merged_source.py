@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
-from riot_ops.testing import ABORT, PAUSE, ScriptedSource
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.runtime.merged_source import merge_sources
+from riot_ops.testing import ABORT, ADVANCE, PAUSE, ScriptedSource
 from tests.simulated_query import SimulatedQuery
 
 SCHEMA = {"seq": "int64", "event_time": "timestamp[us, tz=UTC]", "name": "string"}
@@ -87,6 +90,30 @@ def test_lagging_source_holds_others_back():
     slow = ScriptedSource([records("b", 1), PAUSE(0.01), records("b", 2)[1:]])
     result = flow_of("number", ("a", "b")).run({"a": records("a", 3), "b": slow}, batch_size=2)["counted"]
     assert found(result) == ["a0", "b0", "a1", "b1", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("states", "ends"),
+    [
+        ("--", [0, 0]),  # no source has a heartbeat
+        ("h-", [1, 0]),  # the first source moves time
+        ("-h", [0, 0]),  # heartbeats of the first source may come
+        ("rh", [0, 1]),  # none is left; its message waits for the second source
+        ("eh", [0, 1]),
+        ("hh", [1, 0]),
+        ("rr", [1, 1]),
+        ("hr", [1, 0]),
+    ],
+)
+def test_heartbeat_waits_for_messages_of_earlier_sources(states, ends):
+    """Each source has nothing yet, a heartbeat, a record, or has ended."""
+    parts = {"-": [PAUSE(9)], "h": [ADVANCE(EPOCH), PAUSE(9)], "r": [records("x", 1), PAUSE(9)], "e": []}
+    more = {kind: part if kind == "e" else [*part, records("y", 1)] for kind, part in parts.items()}
+    schema = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("name", pa.string())])
+    sources = {name: ScriptedSource(more[kind], schema) for name, kind in zip("ab", states, strict=True)}
+    (source,) = merge_sources(flow_of("number", "ab"), sources).values()
+    end = source.latest(source.initial())
+    assert [end[name]["item"] for name in "ab"] == ends
 
 
 def test_probe_matches_results_with_merged_sources():

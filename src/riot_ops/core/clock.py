@@ -37,6 +37,8 @@ __all__ = [
     "AGREEING",
     "END",
     "FIRST_HEARTBEAT",
+    "HEARTBEATS_OF_SOURCE",
+    "MAX_PLACE",
     "NEVER",
     "WATERMARKS",
     "Clock",
@@ -51,8 +53,10 @@ __all__ = [
 #: A watermark: the number of a message, the stream time that it may have moved to, rounded down, and 0. A heartbeat
 #: before that message has a negative number in place of the 0, by which the heartbeats before one message are ordered.
 WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("heartbeat", pa.int64())])
-#: The number of the first heartbeat that a worker reads in one part of a stream.
+#: The number of the first heartbeat that a worker reads in one part of a stream. Sources that are read as one log have
+#: this many numbers each, up to a maximum place.
 FIRST_HEARTBEAT = -(1 << 62)
+HEARTBEATS_OF_SOURCE, MAX_PLACE = 1 << 52, 1023
 
 #: The stream time before the first event time, in microseconds.
 NEVER = int(np.iinfo(np.int64).min)

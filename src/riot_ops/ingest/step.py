@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast, plain_schema, to_python
-from riot_ops.core.clock import WATERMARKS
+from riot_ops.core.clock import HEARTBEATS_OF_SOURCE, MAX_PLACE, WATERMARKS
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.nested_columns import flat_list
@@ -147,9 +147,10 @@ class IngestStep:
     def heartbeats(self, batches: Sequence[pa.RecordBatch], numbers: Iterator[int]) -> list[pa.RecordBatch]:
         """Convert the heartbeats among the batches of the source to watermarks; ``numbers`` orders them.
 
-        Where sources are read as one log, heartbeats precede message n of all of them.
+        Where sources are read as one log, heartbeats precede message n of all of them, in the order of the sources.
         """
-        found = [(*beat, next(numbers)) for batch in batches if (beat := parse_heartbeat(batch)) is not None]
+        place = min(self.source_index % self.source_count, MAX_PLACE) * HEARTBEATS_OF_SOURCE
+        found = [(*beat, place + next(numbers)) for batch in batches if (beat := parse_heartbeat(batch)) is not None]
         if not found:
             return []
         columns = [pa.array(c, f.type) for c, f in zip(zip(*found, strict=True), WATERMARKS, strict=True)]

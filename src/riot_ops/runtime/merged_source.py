@@ -131,12 +131,29 @@ class ByNumber(_MergedSource):
                     "records"
                 )
             counts[name] = count
+            if count:  # without the heartbeats that follow, which precede the next message of all sources
+                ends[name] = source.latest(start[name], count)
+        self._hold_heartbeats(start, ends, counts)
         # a source that has ended may have fewer
         common = min((n for name, n in counts.items() if not self.members[name].finished(ends[name])), default=None)
         for name, source in self.members.items():
             if common is not None and counts[name] > common:
                 ends[name] = source.latest(start[name], common) if common else start[name]
         return ends
+
+    def _hold_heartbeats(self, start: Offset, ends: dict[str, Offset], counts: Mapping[str, int]) -> None:
+        """Hold heartbeats back until the sources before theirs can have no more before the same message.
+
+        Otherwise these would count in the order in which they arrive. While no source has a message, those of the first
+        one move time.
+        """
+        held = False
+        for name, source in self.members.items():
+            if counts[name]:
+                continue
+            if held:
+                ends[name] = start[name]
+            held = held or not source.finished(ends[name])
 
     def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
         # a range needs a message of each source

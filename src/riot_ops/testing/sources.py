@@ -166,6 +166,10 @@ class ScriptedSource(Source):
             if not self._passes(item, began_here=here == self._first):
                 return here
             item += 1
+        if item < len(self._items) and row == 0 and self._is_heartbeat(item):  # these make a range of their own
+            while item < len(self._items) and self._is_batch(item) and self._is_heartbeat(item):
+                item += 1
+            return {"item": item, "row": 0}
         left = limit
         while item < len(self._items) and self._is_batch(item) and left != 0:
             rows = self._items[item].num_rows - row
@@ -177,6 +181,9 @@ class ScriptedSource(Source):
 
     def _is_batch(self, item: int) -> bool:
         return isinstance(self._items[item], pa.RecordBatch)
+
+    def _is_heartbeat(self, item: int) -> bool:
+        return parse_heartbeat(self._items[item]) is not None
 
     def _passes(self, item: int, began_here: bool) -> bool:
         """Return whether to read past a mark; raise at an ABORT."""
