@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.parse.tokenize import Tokenize
     from riot_ops.tasks.parse.unpivot import Unpivot
     from riot_ops.tasks.plot.plot_lines import PlotLines
-    from riot_ops.tasks.predict.classify_decision_tree import ClassifyDecisionTree
-    from riot_ops.tasks.predict.classify_neural_network import ClassifyNeuralNetwork
+    from riot_ops.tasks.predict.classify import Classify
     from riot_ops.tasks.predict.estimate_error import EstimateError
     from riot_ops.tasks.predict.predict_linear_regression import PredictLinearRegression
     from riot_ops.tasks.predict.sliding_regression import SlidingRegression
@@ -110,8 +109,7 @@ _TASKS = {
     "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
     "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
-    "ClassifyDecisionTree": ("DTC", "riot_ops.tasks.predict.classify_decision_tree"),
-    "ClassifyNeuralNetwork": ("MLP", "riot_ops.tasks.predict.classify_neural_network"),
+    "Classify": ("CLS", "riot_ops.tasks.predict.classify"),
     "ClippedAverage": ("CLA", "riot_ops.tasks.window.presets"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
     "Compute": ("CMP", "riot_ops.tasks.math.compute"),
@@ -194,6 +192,7 @@ _TASKS = {
 PRESETS = {
     "ANN": ("Lookup", "Add the values that a table has for a sensor."),
     "ATQ": ("Lookup", "Add the values of a row of a table in a store."),
+    "DTC": ("Classify", "Classify each record with a decision tree."),
     "LZP": ("Zip", "Pack files into zip archives in a folder."),
     "MBL": ("CheckBloomFilter", "Check several fields, each by its own Bloom filter."),
     "RZP": ("Zip", "Pack files into zip archives for a following upload."),
@@ -215,8 +214,7 @@ __all__ = [
     "CenterDistance",
     "ChangeDetector",
     "CheckBloomFilter",
-    "ClassifyDecisionTree",
-    "ClassifyNeuralNetwork",
+    "Classify",
     "ClippedAverage",
     "Collect",
     "Compute",

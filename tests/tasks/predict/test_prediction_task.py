@@ -133,7 +133,7 @@ def test_every_split_switches_at_the_same_record(store, seed, cuts, with_initial
 
 def test_tree_with_other_classes_is_adopted(store):
     batch = mixed(random.Random(5), 60, names=TREES, bad=["CITY-DTC-77.model", "ü"])
-    task = t.ClassifyDecisionTree(inputs=INPUTS, store=store, updates="model", probabilities=True)
+    task = t.Classify(inputs=INPUTS, store=store, updates="model", probabilities=True)
     session = task.session()
     out = session.push_batch(batch)
     # y decides nothing, so it may be missing
@@ -150,9 +150,7 @@ def test_tree_with_other_classes_is_adopted(store):
 
 
 def test_tree_with_other_labels_than_the_configured_is_refused(store):
-    task = t.ClassifyDecisionTree(
-        inputs=INPUTS, store=store, updates="model", model=TREES[1], classes=("class 1", "class ü")
-    )
+    task = t.Classify(inputs=INPUTS, store=store, updates="model", model=TREES[1], classes=("class 1", "class ü"))
     session = task.session()
     assert session.push({"x": 1.0, "y": 0.0, "model": TREES[2]}) == []
     assert session.errors[0]["reason"] == "bad_model" and "class 2" in session.errors[0]["message"]
@@ -201,7 +199,7 @@ def test_missing_model_after_a_restart_stops_the_run(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("kind", [t.PredictLinearRegression, t.ClassifyDecisionTree])
+@pytest.mark.parametrize("kind", [t.PredictLinearRegression, t.Classify])
 def test_contract_holds_with_updates(store, kind, check):
     names = FILES if kind is t.PredictLinearRegression else TREES
     batch = mixed(random.Random(11), 24, names=names, bad=["ü", names[0]])
@@ -262,7 +260,7 @@ def test_result_names_its_model(store):
 
 
 def test_inline_model_has_no_name():
-    task = t.ClassifyDecisionTree(inputs=INPUTS, model=tree_model(1).to_json(), model_field="used")
+    task = t.Classify(inputs=INPUTS, model=tree_model(1).to_json(), model_field="used")
     assert task.session().push({"x": 1.0, "y": 1.0})[0] == {
         "x": 1.0,
         "y": 1.0,
@@ -354,10 +352,10 @@ def test_wrong_initial_models_are_refused():
     with pytest.raises(ModelError, match="is of kind DTC, predict_linear_regression needs MLR"):
         t.PredictLinearRegression(inputs=INPUTS, model=model.to_json())
     with pytest.raises(ModelError, match="inputs here are x"):
-        t.ClassifyDecisionTree(inputs=("x",), model=model.to_json())
+        t.Classify(inputs=("x",), model=model.to_json())
     with pytest.raises(ModelError, match="damaged"):
-        t.ClassifyDecisionTree(inputs=("x",), model="{}")
-    missing = t.ClassifyDecisionTree(inputs=("x",), model="no/such.model").session()
+        t.Classify(inputs=("x",), model="{}")
+    missing = t.Classify(inputs=("x",), model="no/such.model").session()
     with pytest.raises(ModelError, match=r"no/such\.model cannot be read"):
         missing.push({"x": 1.0})
 
@@ -365,7 +363,7 @@ def test_wrong_initial_models_are_refused():
 def test_model_from_a_file_of_any_name(tmp_path):
     path = tmp_path / "my model.json"
     path.write_bytes(tree_model(1).to_bytes())
-    task = t.ClassifyDecisionTree(inputs=INPUTS, model=str(path))
+    task = t.Classify(inputs=INPUTS, model=str(path))
     assert task.session().push({"x": 0.0, "y": 0.0})[0]["class_index"] == 0
 
 

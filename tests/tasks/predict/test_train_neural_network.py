@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from riot_ops import ConfigError
 from riot_ops.models import ModelStore, NetworkModel
-from riot_ops.tasks import ClassifyNeuralNetwork, TrainNeuralNetwork
+from riot_ops.tasks import Classify, TrainNeuralNetwork
 
 NAMES = ("a", "b", "c")
 
@@ -51,7 +51,7 @@ def test_trained_network_predicts(learnt, tmp_path):
     model = ModelStore.open(tmp_path).load(made[0]["model"])
     np.testing.assert_allclose(model.probabilities(x), theirs.predict_proba(x), rtol=0, atol=1e-9)
     assert json.loads(made[0]["metrics"])["epochs"] == 7
-    use = ClassifyNeuralNetwork(inputs=NAMES, store=str(tmp_path), model=made[0]["model"]).session()
+    use = Classify(inputs=NAMES, store=str(tmp_path), model=made[0]["model"]).session()
     assert [row["class"] for row in use.push_many(records[:50])] == theirs.predict(x[:50]).tolist()
 
 

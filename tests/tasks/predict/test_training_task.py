@@ -11,7 +11,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops.models import LinearModel, ModelStore, fit_linear
-from riot_ops.tasks import ClassifyDecisionTree, PredictLinearRegression, TrainDecisionTree, TrainLinearRegression
+from riot_ops.tasks import Classify, PredictLinearRegression, TrainDecisionTree, TrainLinearRegression
 from riot_ops.testing import exact
 from tests.reference.linear_regression import least_squares
 from tests.tasks.predict.training_records import EPOCH, records
@@ -130,7 +130,7 @@ def test_trained_models_predict(tmp_path):
     assert predict.push({"x": 10.0})[0]["prediction"] == pytest.approx(31.0)
     trees = TrainDecisionTree(inputs=("x",), size=50, store=str(tmp_path))
     name = trees.session().push_many([{**r, "target": "big" if r["x"] > 3 else "small"} for r in rows])[0]["model"]
-    classify = ClassifyDecisionTree(inputs=("x",), store=str(tmp_path), model=name).session()
+    classify = Classify(inputs=("x",), store=str(tmp_path), model=name).session()
     assert [classify.push({"x": x})[0]["class"] for x in (3.0, 4.0)] == ["small", "big"]
 
 

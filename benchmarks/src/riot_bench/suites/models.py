@@ -69,7 +69,7 @@ def train_models() -> dict[str, tuple[PredictionTask, object]]:
             line,
         ),
         "DTC": (
-            t.ClassifyDecisionTree(
+            t.Classify(
                 inputs=INPUTS, model=TreeModel.from_sklearn(tree, INPUTS, "class").to_json(), output="predicted"
             ),
             tree,

@@ -198,10 +198,10 @@ def _regression() -> t.PredictLinearRegression:
     return t.PredictLinearRegression(inputs=INPUTS, model=model.to_json())
 
 
-def _tree() -> t.ClassifyDecisionTree:
+def _tree() -> t.Classify:
     rows = _wide().slice(0, 4096)
     model = fit_tree(_numbers(rows), rows.column("level").to_pylist(), INPUTS, "level", min_leaf=20)
-    return t.ClassifyDecisionTree(inputs=INPUTS, model=model.to_json())
+    return t.Classify(inputs=INPUTS, model=model.to_json())
 
 
 def _documents() -> pa.RecordBatch:

@@ -98,9 +98,7 @@ def pred(
     live = observed.to(t.Project(fields=tuple(columns.names), nulls={UPDATE: "binary"}), id="readings")
     news = updates.to(t.Project(fields=(UPDATE,), nulls=columns), id="updates")
     spread = (live.shuffle(parallelism), news.broadcast(parallelism))
-    tree = t.ClassifyDecisionTree(
-        inputs=learning.features, store=store, model=classifier, updates=UPDATE, model_field="model"
-    )
+    tree = t.Classify(inputs=learning.features, store=store, model=classifier, updates=UPDATE, model_field="model")
     dtc = flow.add(tree, *spread, id="dtc")
     line = t.PredictLinearRegression(
         inputs=learning.inputs, store=store, model=regression, updates=UPDATE, model_field="model"

@@ -113,7 +113,7 @@ def threat(
         model = train_model(training_flows, seed) if training_flows else packaged_model()
     flow = Dataflow("threat")
     vectors = _from_packets(flow, labelled, window, allowed_lateness) if from_packets else _from_lines(flow, labelled)
-    judge = t.ClassifyNeuralNetwork(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
+    judge = t.Classify(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
     result_fields = (*KEY, "class", "class_index", "class_probability", *(("label",) if labelled else ()))
     threats = vectors.to(judge, id="judge").to(t.Project(fields=result_fields), id="threats")
     return flow.sink("threats_sink", threats)

@@ -37,7 +37,7 @@ def predict(
     The estimator is a live object: the task runs in this process, and on Spark workers, to which Spark pickles
     it like a function. It cannot be part of a descriptor (``to_dict`` refuses it), since loading a pickle from
     elsewhere executes code. To store, send or replace a model in mid-stream, use
-    :class:`PredictLinearRegression` or :class:`ClassifyDecisionTree`, whose models are data.
+    :class:`PredictLinearRegression` or :class:`Classify`, whose models are data.
 
     Parameters
     ----------

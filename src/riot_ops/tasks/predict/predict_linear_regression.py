@@ -72,7 +72,7 @@ class PredictLinearRegression(PredictionTask):
     """
 
     code: ClassVar[str] = "MLR"
-    model_type: ClassVar[type[Model]] = LinearModel
+    model_types: ClassVar[tuple[type[Model], ...]] = (LinearModel,)
 
     def result_fields(self) -> list[pa.Field]:
         return [pa.field(self.output, pa.float64())]

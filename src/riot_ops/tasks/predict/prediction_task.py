@@ -58,7 +58,7 @@ class PredictionTask(KeyedTask):
     updates : str or None, default None
         Text field that marks a record as an update: it holds the name of a model in the store, and is null in
         observations. From the update on, in stream order, its key uses that model. A name of another kind of model
-        (``CITY-DTC-…`` for a regression) is ignored. None: all records are observations.
+        (``CITY-MLR-…`` for a classification) is ignored. None: all records are observations.
     output : str
         Field for the result.
     model_field : str or None, default None
@@ -77,7 +77,7 @@ class PredictionTask(KeyedTask):
 
     category: ClassVar[str] = "Predictive"
     selectivity: ClassVar[str] = "1:0/1"
-    model_type: ClassVar[type[Model]]
+    model_types: ClassVar[tuple[type[Model], ...]]
 
     inputs: tuple[str, ...] = ()
     output: str = "prediction"
@@ -159,8 +159,9 @@ class PredictionTask(KeyedTask):
         return self._checked(stored_model(self.store, name), name)
 
     def _checked(self, model: Model, name: str) -> Model:
-        if not isinstance(model, self.model_type):
-            raise ModelError(f"{name} is of kind {model.kind}, {self.name()} needs {self.model_type.kind}")
+        if not isinstance(model, self.model_types):
+            needed = " or ".join(one.kind for one in self.model_types)
+            raise ModelError(f"{name} is of kind {model.kind}, {self.name()} needs {needed}")
         if set(model.inputs) != set(self.inputs):
             raise ModelError(f"{name} reads {', '.join(model.inputs)}; the inputs here are {', '.join(self.inputs)}")
         self.check_model(model, name)
@@ -235,7 +236,7 @@ class PredictionTask(KeyedTask):
     def _is_for_other_task(self, name: str) -> bool:
         """Return whether a name belongs to a model of another kind of task."""
         try:
-            return ModelName.parse(name).kind != self.model_type.kind
+            return ModelName.parse(name).kind not in {one.kind for one in self.model_types}
         except ModelError:
             return False
 

@@ -10,7 +10,7 @@ from riot_ops.core.parameters import Length, NonNegative
 from riot_ops.models.fit import fit_tree
 from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.classification_task import ClassifierTrainingTask, training_cases_batch
+from riot_ops.tasks.predict.classifier_training_task import ClassifierTrainingTask, training_cases_batch
 from riot_ops.tasks.predict.train_linear_regression import list_cases_batch
 
 __all__ = ["TrainDecisionTree"]

@@ -11,7 +11,7 @@ from riot_ops.core.parameters import Count, NonNegative
 from riot_ops.models.fit import fit_network
 from riot_ops.models.network import Activation, NetworkModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.classification_task import ClassifierTrainingTask, training_cases_batch
+from riot_ops.tasks.predict.classifier_training_task import ClassifierTrainingTask, training_cases_batch
 from riot_ops.tasks.predict.train_linear_regression import list_cases_batch
 
 __all__ = ["TrainNeuralNetwork"]

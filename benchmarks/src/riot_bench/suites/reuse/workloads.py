@@ -252,7 +252,7 @@ def _tree(value: str) -> t.Task:
         threshold=(10.0, 0.0, 40.0, 0.0, 0.0),
         value=((0.4, 0.3, 0.3), (1.0, 0.0, 0.0), (0.0, 0.5, 0.5), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
     )
-    return t.ClassifyDecisionTree(inputs=(value,), model=model.to_json())
+    return t.Classify(inputs=(value,), model=model.to_json())
 
 
 def _publish(what: str, stream: str, broker: str) -> t.Task:

@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops.graph.plan import plan
-from riot_ops.models import ModelStore, NetworkModel
-from riot_ops.tasks import ClassifyNeuralNetwork
+from riot_ops.models import ModelStore, NetworkModel, TreeModel
+from riot_ops.tasks import Classify
 
 NAMES = ("a", "b", "c")
 
@@ -51,24 +51,22 @@ def test_equals_scikit_learn(learnt):
     net, x, _ = learnt
     model = NetworkModel.from_sklearn(net, NAMES, "quality").to_json()
     batch = pa.RecordBatch.from_pydict(dict(zip(NAMES, x.T, strict=True)))
-    task = ClassifyNeuralNetwork(inputs=NAMES, model=model, probability=True, probabilities=True)
+    task = Classify(inputs=NAMES, model=model, probability=True, probabilities=True)
     out = task.session().push_batch(batch)
     assert out.column("class").to_pylist() == net.predict(x).tolist()
     shares = np.stack(out.column("class_probabilities").to_pylist())
     np.testing.assert_allclose(shares, net.predict_proba(x), rtol=0, atol=1e-9)
     np.testing.assert_array_equal(np.asarray(out.column("class_probability")), shares.max(axis=1))
     np.testing.assert_array_equal(np.asarray(out.column("class_index")), shares.argmax(axis=1))
-    bare = ClassifyNeuralNetwork(inputs=NAMES, model=model, output="q").session().push_batch(batch)
+    bare = Classify(inputs=NAMES, model=model, output="q").session().push_batch(batch)
     assert bare.schema.names == [*NAMES, "q", "q_index"]
     # inputs in another order than the model's
-    turned = ClassifyNeuralNetwork(inputs=NAMES[::-1], model=model).session().push_batch(batch)
+    turned = Classify(inputs=NAMES[::-1], model=model).session().push_batch(batch)
     assert turned.column("class").to_pylist() == out.column("class").to_pylist()
 
 
 def test_missing_and_infinite_inputs():
-    session = ClassifyNeuralNetwork(
-        inputs=("x",), model=constant("yes").to_json(), probability=True, probabilities=True
-    ).session()
+    session = Classify(inputs=("x",), model=constant("yes").to_json(), probability=True, probabilities=True).session()
     rows = [session.push({"x": x})[0] for x in (1.0, None, math.nan)]
     assert [row["class"] for row in rows] == ["yes", None, None]
     assert rows[1] == {"x": None, **dict.fromkeys(("class", "class_index"), None)} | {
@@ -83,7 +81,7 @@ def test_network_is_replaced_while_the_stream_runs(tmp_path):
     store = ModelStore.open(tmp_path)
     names = [store.save(constant(label, i), "NET") for i, label in enumerate(("yes", "no"))]
     other = store.save(constant("no", 7, inputs=("x", "y")), "NET")
-    task = ClassifyNeuralNetwork(
+    task = Classify(
         inputs=("x",), store=str(tmp_path), model=names[0], updates="update", model_field="used", classes=("no", "yes")
     )
     session = task.session()
@@ -97,17 +95,17 @@ def test_network_is_replaced_while_the_stream_runs(tmp_path):
     for bad in (other, "NET-MLP-99.model"):
         assert ask(bad) is None
     assert [error["reason"] for error in session.errors] == ["bad_model"] * 2
-    assert ask("NET-DTC-1.model") is None and len(session.errors) == 2, "a tree is for another task"
+    assert ask("NET-MLR-1.model") is None and len(session.errors) == 2, "a regression is for another task"
     restored = task.session()
     restored.restore(session.snapshot())
     assert restored.push({"x": 1.0, "update": None})[0]["used"] == names[1]
     with pytest.raises(ConfigError, match="a class twice"):
-        ClassifyNeuralNetwork(inputs=("x",), model="m", classes=("a", "a"))
+        Classify(inputs=("x",), model="m", classes=("a", "a"))
 
 
 def test_without_updates_the_task_is_stateless(tmp_path):
     name = ModelStore.open(tmp_path).save(constant("yes"), "NET")
-    task = ClassifyNeuralNetwork(inputs=("x",), store=str(tmp_path), model=name, model_field="used")
+    task = Classify(inputs=("x",), store=str(tmp_path), model=name, model_field="used")
     records = [{"key": "ab"[i % 2], "x": [1.0, None, 2.0][i % 3], "update": None} for i in range(9)]
     schema = {"key": "string", "x": "double", "update": "string"}
 
@@ -129,3 +127,17 @@ def test_without_updates_the_task_is_stateless(tmp_path):
     infinite.sink("out", infinite.source("rows", schema=schema).to(task, id="judge"))
     result = infinite.run([{**records[0], "x": x} for x in (math.inf, 1.0)])
     assert (result["judge"].num_rows, result["errors"]["reason"].to_pylist()) == (1, ["not_finite"])
+
+
+def test_network_replaces_a_tree_while_the_stream_runs(tmp_path):
+    store = ModelStore.open(tmp_path)
+    tree = TreeModel(
+        inputs=("x",), target="level", classes=("no", "yes"), left=(-1,), right=(-1,), feature=(0,), threshold=(0.0,),
+        value=((1.0, 0.0),),
+    )  # fmt: skip
+    names = store.save(tree, "CITY"), store.save(constant("yes", 5), "CITY")
+    task = Classify(inputs=("x",), store=str(tmp_path), model=names[0], updates="model", probability=True)
+    rows = pa.RecordBatch.from_pydict({"x": [1.0, None, 1.0], "model": [None, names[1], None]})
+    out = task.session().push_batch(rows)
+    assert out["class"].to_pylist() == ["no", "yes"]
+    assert out["class_probability"].to_pylist() == pytest.approx([1.0, 1 / (1 + math.exp(-4.0))])

@@ -1,4 +1,4 @@
-"""Base classes of the tasks that classify records, and of those that train classifiers."""
+"""Base class of the tasks that train classifiers."""
 
 from __future__ import annotations
 
@@ -16,60 +16,11 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.model import Model
-from riot_ops.tasks.predict.prediction_task import PredictionTask
 from riot_ops.tasks.predict.training_task import TrainingTask
 
-__all__ = ["ClassificationTask", "ClassifierTrainingTask", "training_cases_batch"]
+__all__ = ["ClassifierTrainingTask", "check_classes", "training_cases_batch"]
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationTask(PredictionTask):
-    """A task that assigns each record to a class by a stored model."""
-
-    classes: tuple[str, ...] = ()
-    probability: bool = False
-    probabilities: bool = False
-    output: str = "class"
-
-    def validate(self) -> None:
-        super().validate()
-        _check_classes(self.classes)
-
-    def check_model(self, model: Any, name: str) -> None:
-        if self.classes and model.classes != self.classes:
-            raise ModelError(
-                f"{name} has the classes {', '.join(model.classes)}; this task has {', '.join(self.classes)}"
-            )
-
-    def result_fields(self) -> list[pa.Field]:
-        fields = [pa.field(self.output, pa.string()), pa.field(f"{self.output}_index", pa.int64())]
-        if self.probability:
-            fields.append(pa.field(f"{self.output}_probability", pa.float64()))
-        if self.probabilities:
-            fields.append(pa.field(f"{self.output}_probabilities", pa.list_(pa.float64())))
-        return fields
-
-    @abstractmethod
-    def classify(self, model: Any, x: Floats) -> tuple[npt.NDArray[np.int64], Callable[[], Floats]]:
-        """Return the class index of each row (-1: none), and a function that computes all class probabilities."""
-
-    def results(self, model: Any, x: Floats) -> list[pa.Array]:
-        found, probabilities = self.classify(model, x)
-        missing = found < 0
-        mask = missing if missing.any() else None
-        index = pa.array(found, mask=mask)
-        columns = [pa.array(model.classes, pa.string()).take(index), index]
-        if not (self.probability or self.probabilities):
-            return columns
-        every = probabilities()
-        if self.probability:
-            columns.append(pa.array(every[np.arange(len(x)), found], mask=mask))
-        if self.probabilities:
-            offsets = pa.array(np.arange(len(x) + 1, dtype=np.int32) * len(model.classes))
-            columns.append(pa.ListArray.from_arrays(offsets, pa.array(every.ravel()), mask=pa.array(missing)))
-        return columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +35,7 @@ class ClassifierTrainingTask(TrainingTask):
 
     def validate(self) -> None:
         super().validate()
-        _check_classes(self.classes)
+        check_classes(self.classes)
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"seed must be 0 to 2^32 - 1, got {self.seed}")
 
@@ -118,7 +69,8 @@ class ClassifierTrainingTask(TrainingTask):
         return type(self).trainer(inputs, labels, self.inputs, self.target_field, **options, **facts)
 
 
-def _check_classes(classes: Sequence[str]) -> None:
+def check_classes(classes: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` if a class is named twice."""
     if len(set(classes)) < len(classes):
         raise ConfigError(f"classes must not name a class twice, got {classes!r}")
 

@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from riot_ops import ConfigError
 from riot_ops.models import TreeModel
-from riot_ops.tasks import ClassifyDecisionTree
+from riot_ops.tasks import Classify
 
 NAMES = ("a", "b", "c")
 
@@ -26,7 +26,7 @@ def test_equals_scikit_learn(grown):
     tree, x = grown
     model = TreeModel.from_sklearn(tree, NAMES, "quality").to_json()
     batch = pa.RecordBatch.from_pydict(dict(zip(NAMES, x.T, strict=True)))
-    task = ClassifyDecisionTree(inputs=NAMES, model=model, probability=True, probabilities=True)
+    task = Classify(inputs=NAMES, model=model, probability=True, probabilities=True)
     out = task.session().push_batch(batch)
     assert out.column("class").to_pylist() == tree.predict(x).tolist()
     assert [tree.classes_[i] for i in out.column("class_index").to_pylist()] == tree.predict(x).tolist()
@@ -39,7 +39,7 @@ def test_indexes_of_configured_classes(grown):
     tree = DecisionTreeClassifier(random_state=0).fit(x, grown[0].predict(grown[1]))
     order = ("VERYGOOD", "GOOD", "unseen", "BAD")
     model = TreeModel.from_sklearn(tree, NAMES, "quality", classes=order).to_json()
-    session = ClassifyDecisionTree(inputs=NAMES, model=model, classes=order, output="q").session()
+    session = Classify(inputs=NAMES, model=model, classes=order, output="q").session()
     for row in x[:20]:
         out = session.push(dict(zip(NAMES, row, strict=True)))[0]
         assert out["q"] == tree.predict([row])[0] == order[out["q_index"]]
@@ -56,7 +56,7 @@ def test_missing_and_infinite_inputs():
         threshold=(1.0, 0.0, 0.0),
         value=((0.5, 0.5), (1.0, 0.0), (0.0, 1.0)),
     )
-    session = ClassifyDecisionTree(inputs=("x", "idle"), model=model.to_json()).session()
+    session = Classify(inputs=("x", "idle"), model=model.to_json()).session()
     got = [session.push({"x": x, "idle": None})[0]["class"] for x in (1.0, 1.5, None, math.nan)]
     assert got == ["low", "high", None, None]
     assert session.push({"x": 1.0, "idle": math.inf}) == [] and session.errors[0]["reason"] == "not_finite"
@@ -64,4 +64,4 @@ def test_missing_and_infinite_inputs():
 
 def test_duplicate_class_is_refused():
     with pytest.raises(ConfigError, match="a class twice"):
-        ClassifyDecisionTree(inputs=("x",), model="m", classes=("a", "a"))
+        Classify(inputs=("x",), model="m", classes=("a", "a"))
