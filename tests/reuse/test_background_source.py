@@ -15,7 +15,7 @@ from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
-from riot_ops.reuse import Limits, LocalBackend, ReuseManager, background_source
+from riot_ops.reuse import Limits, LocalBackend, ReuseManager, shared_source
 from riot_ops.tasks import StatelessTask
 from tests.reuse.tapes import VALUES, Tape, flow, gone
 
@@ -97,7 +97,7 @@ def test_blocking_iterator_is_closed(come):
 def test_late_error_of_an_iterator_fails_its_dataflow():
     def broken():
         yield ROWS[0]
-        time.sleep(2 * background_source.GRACE_SECONDS)
+        time.sleep(2 * shared_source.GRACE_SECONDS)
         raise ValueError("no more")
 
     manager = ReuseManager(LocalBackend())

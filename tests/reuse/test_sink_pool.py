@@ -8,7 +8,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse import Limits, LocalBackend, ReuseManager, spool
+from riot_ops.reuse import Limits, LocalBackend, ReuseManager, sink_queue
 from tests.reuse.slow_sinks import ROWS, Files, Gate, flow, log, until
 
 #: A record takes 16 bytes: 10 records fit into memory, in batches of 2.
@@ -70,7 +70,7 @@ def test_full_disk_concerns_only_the_slow_dataflow(monkeypatch, method):
     def full(*_):
         raise ConnectorError("no space left")
 
-    monkeypatch.setattr(spool.Spool, method, full)
+    monkeypatch.setattr(sink_queue.Spool, method, full)
     sink = Gate()
     manager, quick = shared(sink)
     for _ in range(20):

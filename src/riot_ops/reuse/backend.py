@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from riot_ops.reuse.ledger import PauseChange, Removal
+from riot_ops.reuse.ledger import PauseChange, Removal, connected_parts
 from riot_ops.reuse.shared_source import required_sources
 from riot_ops.reuse.submission import Deployment, ReadMode
 
@@ -89,20 +89,13 @@ def independent_parts(
 
     ``fragment`` returns the fragment of a running step, ``reader`` the one that reads a shared source; None if none.
     """
-    found: list[tuple[set[Any], list[Deployment]]] = []
-    for one in deployments:
-        keys = {step if (of := fragment(step)) is None else ("", of) for step in one[0].placed.values()}
-        needed = {reading for reading, *_ in required_sources(one[1]).values()}
+    ties = []
+    for place, (addition, submission) in enumerate(deployments):
+        keys: set[Any] = {step if (of := fragment(step)) is None else ("", of) for step in addition.placed.values()}
+        needed = {reading for reading, *_ in required_sources(submission).values()}
         keys |= {("reading", reading) if (of := reader(reading)) is None else ("", of) for reading in needed}
-        near = [part for part in found if not keys.isdisjoint(part[0])]
-        if not near:
-            found.append((keys, [one]))
-            continue
-        first, *others = near
-        first[0].update(keys, *(part[0] for part in others))
-        first[1].extend([*(other for part in others for other in part[1]), one])
-        found = [part for part in found if not any(part is other for other in others)]
-    return [part for _, part in found]
+        ties.append(keys | {place})
+    return [[one for place, one in enumerate(deployments) if place in part] for part in connected_parts(ties)]
 
 
 def roll_back(backend: Backend, deployments: Sequence[Deployment]) -> None:

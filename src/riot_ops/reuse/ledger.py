@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from riot_ops.reuse.signature import StepIdentity
 
-__all__ = ["Addition", "Group", "Ledger", "PauseChange", "Removal", "RunningStep", "SharingRule", "step_number"]
+__all__ = [
+    "Addition",
+    "Group",
+    "Ledger",
+    "PauseChange",
+    "Removal",
+    "RunningStep",
+    "SharingRule",
+    "connected_parts",
+    "step_number",
+]
+
+T = TypeVar("T")
 
 #: Whether a step of a new dataflow may share a running step.
 SharingRule = Callable[[StepIdentity, str], bool]
@@ -26,6 +38,25 @@ def step_number(step: str) -> int:
     12
     """
     return int(step.rpartition(".")[2])
+
+
+def connected_parts(ties: Iterable[Iterable[T]]) -> list[set[T]]:
+    """Merge all sets that overlap; returns the parts in the order of their first members.
+
+    >>> [sorted(part) for part in connected_parts(["ab", "c", "de", "bd"])]
+    [['a', 'b', 'd', 'e'], ['c']]
+    """
+    part_of: dict[T, set[T]] = {}
+    for tie in map(set, ties):
+        near = {id(part): part for one in tie if (part := part_of.get(one)) is not None}
+        whole = max(near.values(), key=len, default=tie)
+        for part in (tie, *near.values()):
+            if part is not whole:
+                whole |= part
+                part_of.update(dict.fromkeys(part, whole))
+        if not near:
+            part_of.update(dict.fromkeys(tie, whole))
+    return [*{id(part): part for part in part_of.values()}.values()]
 
 
 @dataclass(frozen=True)
@@ -237,20 +268,8 @@ class Ledger:
         )
 
     def _parts(self, steps: frozenset[str]) -> tuple[frozenset[str], ...]:
-        left = dict.fromkeys(sorted(steps))
-        parts = []
-        while left:
-            waiting = [next(iter(left))]
-            part = set(waiting)
-            while waiting:
-                step = waiting.pop()
-                del left[step]
-                for other in (*self.steps[step].inputs, *self.readers[step]):
-                    if other in steps and other not in part:
-                        part.add(other)
-                        waiting.append(other)
-            parts.append(frozenset(part))
-        return tuple(sorted(parts, key=lambda part: (-len(part), min(part))))
+        ties = ({step, *steps.intersection(self.steps[step].inputs)} for step in steps)
+        return tuple(sorted(map(frozenset, connected_parts(ties)), key=lambda part: (-len(part), min(part))))
 
     def remove(self, removal: Removal) -> None:
         """Apply a removal. The rest of a group keeps its id; of several parts the largest does."""

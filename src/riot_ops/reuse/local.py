@@ -24,7 +24,7 @@ from riot_ops.reuse.driver import Driver, poll_until
 from riot_ops.reuse.errors import FailedBeforeError, describe_error
 from riot_ops.reuse.ledger import Addition, PauseChange, Removal
 from riot_ops.reuse.limits import Limits
-from riot_ops.reuse.placeholders import placeholder_reasons
+from riot_ops.reuse.saved_state import placeholder_reasons
 from riot_ops.reuse.shared_source import SharedSource, SourceBindings, SourcePool
 from riot_ops.reuse.sink_pool import SinkPool
 from riot_ops.reuse.sink_queue import SinkPosition, SinkQueue

@@ -21,7 +21,6 @@ from riot_ops.reuse.backend import Backend, NullBackend, roll_back
 from riot_ops.reuse.errors import UnknownDataflowError
 from riot_ops.reuse.ledger import Ledger, Removal
 from riot_ops.reuse.log import ActionLog, Journal, compacted_actions, replay
-from riot_ops.reuse.placeholders import Rebind
 from riot_ops.reuse.reports import (
     Explanation,
     Removed,
@@ -32,7 +31,7 @@ from riot_ops.reuse.reports import (
     running_graph,
     sharing_counts,
 )
-from riot_ops.reuse.saved_state import dump_state, parse_state, recreate_deployments
+from riot_ops.reuse.saved_state import Rebind, dump_state, parse_state, recreate_deployments
 from riot_ops.reuse.savings import SavingsMeter
 from riot_ops.reuse.signature import StepIdentity
 from riot_ops.reuse.submission import (

@@ -31,7 +31,7 @@ from riot_ops.reuse.errors import (
     EmptyDataflowError,
     NotDeduplicatedError,
 )
-from riot_ops.reuse.ledger import Addition, step_number
+from riot_ops.reuse.ledger import Addition, connected_parts, step_number
 from riot_ops.reuse.signature import StepIdentity, identify_steps
 from riot_ops.reuse.warm_up import add_warm_flags
 from riot_ops.runtime.binding import bind_sinks, bind_sources, sinks_by_node
@@ -244,11 +244,11 @@ def check_graph(flow: Graph) -> None:
     wrong += [f"{n.id}: its output is not read" for n in flow.nodes.values() if n.kind != "sink" and n.id not in read]
     if wrong:
         raise BoundaryError(f"{where} must begin with sources and end in sinks: {'; '.join(wrong)}")
-    parts = _parts(flow)
+    parts = connected_parts([*([id] for id in flow.nodes), *((e.source, e.target) for e in flow.edges)])
     if len(parts) > 1:
         raise DisconnectedError(
             f"{where} has {len(parts)} unconnected parts; submit each by itself: "
-            + "; ".join(excerpt(", ".join(part), 60) for part in parts)
+            + "; ".join(excerpt(", ".join(id for id in flow.nodes if id in part), 60) for part in parts)
         )
     flow.validate()
 
@@ -273,27 +273,6 @@ def _cycle(flow: Graph) -> list[str]:
     while path[-1] not in path[:-1]:  # each of the nodes left reads another one of them
         path.append(above[path[-1]])
     return path[path.index(path[-1]) :][::-1]
-
-
-def _parts(flow: Graph) -> list[list[str]]:
-    beside: dict[str, list[str]] = {id: [] for id in flow.nodes}
-    for edge in flow.edges:
-        beside[edge.source].append(edge.target)
-        beside[edge.target].append(edge.source)
-    seen: set[str] = set()
-    parts = []
-    for id in flow.nodes:
-        if id in seen:
-            continue
-        part = [id]
-        seen.add(id)
-        for one in part:
-            for other in beside[one]:
-                if other not in seen:
-                    seen.add(other)
-                    part.append(other)
-        parts.append(part)
-    return parts
 
 
 def check_duplicates(flow: Graph, identities: Mapping[str, StepIdentity], fold: bool) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.paths import make_folder, sync
+from riot_ops.core.paths import make_folder, write_atomic
 
 __all__ = ["Head", "Marker", "Topic", "TopicFile", "UpstreamProgress"]
 
@@ -262,11 +261,7 @@ class Topic:
         """Write a small file atomically and durably."""
         try:
             make_folder(path.parent)
-            hidden = path.parent / f".{path.name}-{uuid.uuid4().hex}"
-            hidden.write_bytes(msgspec.json.encode(content))
-            sync(hidden)
-            os.replace(hidden, path)
-            sync(path.parent)
+            write_atomic(path, msgspec.json.encode(content))
         except OSError as error:
             raise ConnectorError(f"the topic {self.folder} cannot be written: {error}") from error
 

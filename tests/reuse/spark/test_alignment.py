@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from riot_ops.reuse.spark.alignment import aligned_ends, common_start, start_batches
-from riot_ops.reuse.spark.topic_readers import retained_batches
+from riot_ops.reuse.spark.fragment import retained_batches
 from riot_ops.reuse.topic import Head, Topic, UpstreamProgress
 
 

@@ -13,7 +13,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core import paths
-from riot_ops.reuse import ReuseManager, topic
+from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.spark.source import NON_BLOCKING
 from tests.reuse.spark.dataflows import ROWS, dataflow, until, values
 from tests.reuse.spark.fake_spark import FakeSpark, Gated
@@ -34,8 +34,7 @@ class Disk:
     def __init__(self, monkeypatch, fails):
         self.fails, self.thread = fails, threading.current_thread()
         Disk.last = 0
-        for module in (paths, topic):
-            monkeypatch.setattr(module, "sync", lambda path, real=module.sync: self.write(path, real))
+        monkeypatch.setattr(paths, "sync", lambda path, real=paths.sync: self.write(path, real))
 
     def write(self, path, real):
         if threading.current_thread() is self.thread and not path.is_dir():
@@ -50,8 +49,7 @@ class Full:
 
     def __init__(self, monkeypatch, folder):
         self.folder, self.refused = folder, 0
-        for module in (paths, topic):
-            monkeypatch.setattr(module, "sync", lambda path, real=module.sync: self.write(path, real))
+        monkeypatch.setattr(paths, "sync", lambda path, real=paths.sync: self.write(path, real))
 
     def write(self, path, real):
         if path.parent.name == self.folder and (self.folder == "dataflows" or path.name.startswith(f".{NON_BLOCKING}")):

@@ -33,7 +33,14 @@ from riot_ops.reuse.spark.compaction import (
 from riot_ops.reuse.spark.control_sync import ControlSync
 from riot_ops.reuse.spark.dispatcher import Dispatcher
 from riot_ops.reuse.spark.dispatcher_pool import DispatcherPool
-from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
+from riot_ops.reuse.spark.fragment import (
+    Fragment,
+    QueryOptions,
+    RunningQuery,
+    remove_other_readers,
+    retained_batches,
+    with_upstream,
+)
 from riot_ops.reuse.spark.planner import (
     Placement,
     add_source_steps,
@@ -44,14 +51,13 @@ from riot_ops.reuse.spark.planner import (
     source_reader,
 )
 from riot_ops.reuse.spark.recovery import RecoveredState
-from riot_ops.reuse.spark.stats import backend_stats
 from riot_ops.reuse.spark.subscriber import Progress, Subscriber, active_subscriptions
 from riot_ops.reuse.spark.supervisor import Supervisor, watch
-from riot_ops.reuse.spark.topic_readers import remove_other_readers, retained_batches, with_upstream
 from riot_ops.reuse.submission import Deployment, ReadMode, check_sink_folders
 from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["FragmentsBackend"]
+
 
 POLL_SECONDS = 0.05
 #: How long to wait for lagging sinks during a compaction.
@@ -437,11 +443,25 @@ class FragmentsBackend:
         ``interrupted_s`` the seconds for which each defragmentation interrupted queries.
         """
         with self.lock:
-            failure = self.supervisor.failure
-            found = backend_stats(self.fragments, self.subscribers, self.dispatchers, self._owners, failure)
+            failed = {}
+            for name, one in self.subscribers.items():
+                causes = [*one.causes(), *filter(None, map(self.supervisor.failure, one.subscriptions))]
+                if causes:
+                    failed[name] = "; ".join(dict.fromkeys(causes))
+            fragments, subscribers = self.fragments.values(), self.subscribers.items()
+            pending = self.dispatchers.pending_bytes()
             return {
-                **found,
+                "fragments": len(fragments),
+                "idle": sum(step not in self._owners for fragment in fragments for step in fragment.spec.nodes),
+                "queries": sum(fragment.active for fragment in fragments),
+                "readings": sum(len(fragment.spec.sources) for fragment in fragments),
                 "records": self.record_counts(),
+                "rows": {name: one.writer.rows for name, one in subscribers},
+                "dropped": {name: lost for name, one in subscribers if (lost := one.lost_records())},
+                "slow": {name: pending[name] for name, _ in subscribers if pending.get(name)},
+                "unread_bytes": {fragment.name: fragment.topic.unread_bytes() for fragment in fragments},
+                "restarts": {name: one.restarts for name, one in subscribers if one.restarts},
+                "failed": failed,
                 "interrupted_s": [round(seconds, 3) for seconds in self._interruptions_s],
             }
 

@@ -10,14 +10,14 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.plan import Plan
+from riot_ops.reuse.ledger import connected_parts
 from riot_ops.reuse.spark.failures import StepFailure
 from riot_ops.reuse.spark.files import read_json
-from riot_ops.reuse.spark.fragment import Fragment
+from riot_ops.reuse.spark.fragment import Fragment, with_upstream
 from riot_ops.reuse.spark.source import EXPORT, OFFSET, StartPoint
 from riot_ops.reuse.spark.spec import FragmentSpec
 from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
 from riot_ops.reuse.spark.steps import required_steps
-from riot_ops.reuse.spark.topic_readers import with_upstream
 from riot_ops.reuse.topic import UpstreamProgress
 from riot_ops.runtime.repartition import repartition_state
 
@@ -61,7 +61,9 @@ def compaction_groups(
     """
     if max_queries is None:
         return []
-    parts = [part for part in _connected_parts(fragments, wanted) if not part & failed]
+    # fragments that read each other, or that one dataflow reads
+    parts = connected_parts([*({name, *one.spec.topics} for name, one in fragments.items()), *wanted])
+    parts = [part for part in parts if not part & failed]
     left, chosen = len(fragments), list[set[str]]()
     for names in sorted(parts, key=len, reverse=True):
         if left > max_queries and len(names) > 1:  # merging one alone interrupts it, and saves no query
@@ -69,15 +71,6 @@ def compaction_groups(
             left -= len(names) - 1
     chosen = chosen or [names for names in parts if any(_is_oversized(fragments[name], known) for name in names)]
     return [frozenset(step for n in names for step in fragments[n].spec.nodes if step in known) for names in chosen]
-
-
-def _connected_parts(fragments: Mapping[str, Fragment], wanted: Iterable[Set[str]]) -> list[set[str]]:
-    """Return groups of fragments that read each other, or that one dataflow reads."""
-    found: list[set[str]] = []
-    for tie in (*({name, *one.spec.topics} for name, one in fragments.items()), *map(set, wanted)):
-        near = [part for part in found if part & tie]
-        found = [part for part in found if not part & tie] + [tie.union(*near)] * bool(tie)
-    return found
 
 
 def _is_oversized(fragment: Fragment, known: Container[str]) -> bool:

@@ -6,20 +6,69 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from riot_ops.core.errors import RiotError
-from riot_ops.reuse.spark.cursor import TopicCursor
-from riot_ops.reuse.spark.delivery_round import DeliveryRound
-from riot_ops.reuse.spark.progress_file import DispatcherProgress, ProgressFile
+from riot_ops.reuse.spark.progress import DispatcherProgress, ProgressFile, TopicCursor
 from riot_ops.reuse.spark.source import NON_BLOCKING
 from riot_ops.reuse.spark.subscriber import Records, Subscriber
 from riot_ops.reuse.spark.unread_batches import collect_records, count_dropped, pending_bytes, select_batches
 from riot_ops.reuse.topic import Marker, Topic
 
 __all__ = ["DispatchContext", "Dispatcher", "deferring_save"]
+
+
+class DeliveryRound:
+    """Delivers records to subscribers in turn, in a thread; a subscriber that takes too long keeps the thread.
+
+    Attributes
+    ----------
+    pending : deque
+        The deliveries that have not begun.
+    """
+
+    def __init__(self, deliveries: Sequence[tuple[Subscriber, Records]], name: str) -> None:
+        self.pending = deque(deliveries)
+        self.thread = threading.Thread(target=self._run, daemon=True, name=name)
+        self._changed = threading.Condition()
+        self._current: tuple[Subscriber, float] | None = None
+        self._continuation: Callable[[], None] | None = None
+        self._done = False
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._current = None
+                if self._continuation is not None:
+                    break
+                if not self.pending:
+                    self._done = True
+                    self._changed.notify_all()
+                    return
+                one, records = self.pending.popleft()
+                self._current = one, time.monotonic()
+            one.deliver(records)
+        self._continuation()
+
+    def run(self, grace_s: float, detach: Callable[[Subscriber, threading.Thread], Callable[[], None]]) -> bool:
+        """Deliver to all, and return True; or return False once a subscriber takes longer than ``grace_s``.
+
+        That subscriber is passed to ``detach`` with the thread, which calls the returned function after the delivery.
+        """
+        self.thread.start()
+        with self._changed:
+            while not self._done:
+                since = time.monotonic() if self._current is None else self._current[1]
+                if (left := since + grace_s - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                elif self._current is not None:
+                    self._continuation = detach(self._current[0], self.thread)
+                    return False
+            return True
+
 
 IDLE_SECONDS = 0.5
 POLL_SECONDS = 0.02

@@ -13,7 +13,7 @@ from pathlib import Path
 from riot_ops.core.errors import RiotError
 from riot_ops.reuse.spark.dispatcher import DispatchContext, Dispatcher, deferring_save
 from riot_ops.reuse.spark.fragment import Fragment
-from riot_ops.reuse.spark.progress_file import DispatcherProgress
+from riot_ops.reuse.spark.progress import DispatcherProgress
 from riot_ops.reuse.spark.subscriber import Subscriber
 from riot_ops.reuse.topic import Topic
 

@@ -10,7 +10,7 @@ from riot_ops.reuse.spark.failures import read_failures
 from riot_ops.reuse.spark.files import read_json
 from riot_ops.reuse.spark.fragment import SPEC, Fragment, remove_folder
 from riot_ops.reuse.spark.planner import rebound_source
-from riot_ops.reuse.spark.progress_file import DispatcherProgress
+from riot_ops.reuse.spark.progress import DispatcherProgress
 from riot_ops.reuse.spark.source import START
 from riot_ops.reuse.submission import Deployment, lower_placed
 from riot_ops.reuse.topic import Topic

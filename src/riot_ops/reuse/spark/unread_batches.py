@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.spark.cursor import TopicCursor
+from riot_ops.reuse.spark.progress import TopicCursor
 from riot_ops.reuse.spark.subscriber import Records, Subscriber
 from riot_ops.reuse.topic import Marker, Topic
 from riot_ops.reuse.topic_source import read_topic_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from riot_ops.reuse.spark.cursor import TopicCursor
+from riot_ops.reuse.spark.progress import TopicCursor
 from riot_ops.reuse.topic import Topic
 
 
