@@ -134,7 +134,7 @@ def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
     assert before.keys() == {"slow", "lossy"}
     ends["slow"].opened.set()
     ends["lossy"].opened.set()
-    until(lambda: ends["slow"].seen and manager.backend.commit(1.0))
+    until(lambda: ends["slow"].seen and manager.backend.commit("1s"))
     before = manager.stats()["dropped"]
     gone(manager)
     manager = opened(tmp_path, ends, **options)
@@ -283,7 +283,7 @@ def test_hanging_sink_does_not_block_the_recovery_of_a_pause(tmp_path):
         manager.resume("b")
     ends["a"].hangs = False
     ends["a"].freed.set()
-    until(lambda: manager.backend.commit(1.0))
+    until(lambda: manager.backend.commit("1s"))
     wakes = manager.resume("b")
     manager.backend.run()
     manager.close()
