@@ -4,9 +4,11 @@
 :meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes,
 pauses and steps of stream time in it, :class:`ManualClock` is time that a test moves.
 :func:`keep_state` keeps a task's state for :func:`check_kept_state` in later releases.
-:func:`check_parameter_names` compares names of parameters with those of riot_ops.
+:func:`check_parameter_names` compares names of parameters with those of riot_ops, and
+:func:`check_aggregate` cuts the values of an aggregate of your own anywhere.
 """
 
+from riot_ops.testing.aggregates import check_aggregate
 from riot_ops.testing.checks import CHECKS, applies, check_task, exact, uncompiled
 from riot_ops.testing.parameter_names import check_parameter_names
 from riot_ops.testing.sources import ABORT, ADVANCE, EOF, PAUSE, ManualClock, ScriptedSource
@@ -21,6 +23,7 @@ __all__ = [
     "ManualClock",
     "ScriptedSource",
     "applies",
+    "check_aggregate",
     "check_kept_state",
     "check_parameter_names",
     "check_task",

@@ -16,11 +16,13 @@ from riot_ops.kernels.stats.windows import neumaier_add
 
 __all__ = [
     "SCALE",
+    "US_PER_SECOND",
     "add_counts",
     "add_extremes",
     "add_firsts",
     "add_gaps",
     "add_lasts",
+    "add_lines",
     "add_ranks",
     "add_spans",
     "add_spreads",
@@ -31,6 +33,7 @@ __all__ = [
     "merge_firsts",
     "merge_gaps",
     "merge_lasts",
+    "merge_lines",
     "merge_ranks",
     "merge_spans",
     "merge_spreads",
@@ -40,6 +43,8 @@ __all__ = [
 
 #: Factor of summands, a power of two: no sum of finite numbers overflows.
 SCALE = 2.0**-40
+#: Microseconds per second.
+US_PER_SECOND = 1e6
 
 
 @kernel
@@ -279,6 +284,56 @@ def merge_gaps(
                 m2[g] += other_m2[b] + d * d * n[g] * more / (n[g] + more)
             latest[g] = other_latest[b]
             n[g] += other_n[b]
+
+
+@kernel
+def add_lines(
+    groups: Any, values: Any, times: Any, start: Any, stop: Any, n: Any, origin: Any, earliest: Any, mean_x: Any,
+    mean_y: Any, xx: Any, xy: Any,
+) -> None:  # fmt: skip
+    """Means, and sums of squares and products of deviations, of time (seconds from ``origin``) and value."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g < 0 or np.isnan(values[i]):
+            continue
+        if n[g] == 0:
+            origin[g] = times[i]
+        n[g] += 1
+        earliest[g] = min(earliest[g], times[i])
+        dx = (times[i] - origin[g]) / US_PER_SECOND - mean_x[g]
+        dy = values[i] - mean_y[g]
+        mean_x[g] += dx / n[g]
+        mean_y[g] += dy / n[g]
+        rest = dx - dx / n[g]
+        xx[g] += dx * rest
+        xy[g] += dy * rest
+
+
+@kernel
+def merge_lines(
+    a: Any, order: Any, first: Any, last: Any, n: Any, origin: Any, earliest: Any, mean_x: Any, mean_y: Any, xx: Any,
+    xy: Any, other_n: Any, other_origin: Any, other_earliest: Any, other_mean_x: Any, other_mean_y: Any, other_xx: Any,
+    other_xy: Any,
+) -> None:  # fmt: skip
+    """Merge lines, like one pass over both groups (Chan, Golub, LeVeque)."""
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if other_n[b] == 0:
+                continue
+            if n[g] == 0:
+                origin[g] = other_origin[b]
+            both = n[g] + other_n[b]
+            dx = other_mean_x[b] + (other_origin[b] - origin[g]) / US_PER_SECOND - mean_x[g]
+            dy = other_mean_y[b] - mean_y[g]
+            share = other_n[b] / both
+            xx[g] += other_xx[b] + dx * dx * n[g] * share
+            xy[g] += other_xy[b] + dx * dy * n[g] * share
+            mean_x[g] += dx * share
+            mean_y[g] += dy * share
+            earliest[g] = min(earliest[g], other_earliest[b])
+            n[g] = both
 
 
 @kernel

@@ -73,6 +73,7 @@ class Window(WindowTask, SketchTask):
                                           first and the last to arrive; in count windows by order of arrival
     ``(f, "std", otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
     ``(f, "var", ddof)``                  variance, the squares divided by ``n - ddof`` (1); null up to ``ddof`` values
+    ``(f, "median")``                     the quantile 0.5
     ``(f, "quantile", q)``                ``q`` in [0, 1]; exact and linearly interpolated as in NumPy and pandas, up to
                                           100,000 values per window; beyond, as with an accuracy of 0.01
     ``(f, "quantile", q, accuracy)``      within ``accuracy`` (relative, from 0.001 to 0.5) of the value of rank
@@ -87,6 +88,8 @@ class Window(WindowTask, SketchTask):
     ``(f, "mean_gap", otherwise)``        mean of the seconds between consecutive values; below two values
                                           ``otherwise`` (null)
     ``(f, "std_gap", otherwise)``         sample standard deviation of those, below three values ``otherwise`` (null)
+    ``(f, "slope")``                      change per second of the least-squares line over event time
+    ``(f, "intercept")``                  that line at the earliest event time; null like the slope where all are equal
     ``(f, "top", k, w)``                  the k most frequent values with their counts, exact; ties by value. With a
                                           field ``w``, those with the largest sums of it, called ``weight``
     ``(f, "weighted_mean", w)``           mean weighted by the field ``w``, in float64 from compensated sums, of the
@@ -285,6 +288,8 @@ class Window(WindowTask, SketchTask):
         timed = every | {
             "duration": "duration",
             "mean_gap": ("value", "mean_gap", 0.0),
+            "slope": ("value", "slope"),
+            "intercept": ("value", "intercept"),
             "std_gap": "std_gap",
         }
         five = timedelta(seconds=5)

@@ -7,8 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from statistics import fmean
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -244,3 +247,30 @@ def test_dataframe_has_lossless_types(spark):
     assert out["u"].to_pylist() == [Decimal(2**64 - 1)]
     assert (out["t"].to_pylist(), out["id"].to_pylist()) == ([1000 * (NOON_US + 3)], [IDS[2]])
     assert out["s"].cast(pa.int64()).to_pylist() == [7_000_000]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.none() | st.floats(-1e3, 1e3)), min_size=1, max_size=20),
+    st.integers(1, 7),
+    st.sampled_from([w.Tumbling("20s"), w.Hopping("20s", every="10s"), w.Session("50s")]),
+)
+def test_lines_are_those_of_numpy(rows, cut, frame):
+    rows = sorted(rows, key=lambda row: row[0])
+    aggregates = {"slope": ("v", "slope"), "start": ("v", "intercept"), "middle": ("v", "median")}
+    session, found = t.Window(frame=frame, aggregates=aggregates).session(), []
+    for i in range(0, len(rows), cut):
+        part = rows[i : i + cut]
+        at = pa.array([s * 1_000_000 for s, _ in part], pa.timestamp("us", "UTC"))
+        found += session.push_batch(
+            pa.table({"event_time": at, "v": pa.array([v for _, v in part], pa.float64())})
+        ).to_pylist()
+    for row in [*found, *session.flush()]:
+        start = row["window_start"].timestamp()
+        window = [(s, v) for s, v in rows if v is not None and start <= s < row["window_end"].timestamp()]
+        if len({s for s, _ in window}) < 2:
+            assert (row["slope"], row["start"]) == (None, None)
+        else:
+            slope, level = np.polyfit([s for s, _ in window], [v for _, v in window], 1)
+            assert row["slope"] == pytest.approx(slope, rel=1e-6, abs=1e-6)
+            assert row["start"] == pytest.approx(level + slope * window[0][0], rel=1e-6, abs=1e-6)
+        assert row["middle"] == (np.median([v for _, v in window]) if window else None)

@@ -38,6 +38,7 @@ from riot_ops.tasks.window.windowing.stats import (
     Extremes,
     Firsts,
     Lasts,
+    Lines,
     MatchCounts,
     Moments,
     Products,
@@ -51,8 +52,6 @@ from riot_ops.tasks.window.windowing.value_stats import Collected, DistinctHashe
 
 __all__ = ["BoundAggregate", "bind_aggregate", "field_of"]
 
-#: Microseconds per second.
-US_PER_SECOND = 1e6
 #: Values are compared with whole numbers below it in size.
 MAX_BOUND = 2**100
 
@@ -255,7 +254,7 @@ def _duration(name: str, of: str | None, dtype: pa.DataType | None) -> BoundAggr
 
     def result(cells: Cells) -> pa.Array:
         none = cells[end] < cells[begin]
-        return pa.array(np.where(none, 0, cells[end] - cells[begin]) / US_PER_SECOND, mask=none)
+        return pa.array(np.where(none, 0, cells[end] - cells[begin]) / loops.US_PER_SECOND, mask=none)
 
     return BoundAggregate((stat,), pa.float64(), "any", result, timed=True)
 
@@ -268,7 +267,7 @@ def _mean_gap(name: str, of: str | None, dtype: pa.DataType | None, otherwise: A
         (stat,),
         pa.float64(),
         "any",
-        lambda cells: _with_default(cells[mean] / US_PER_SECOND, cells[n] < 2, otherwise),
+        lambda cells: _with_default(cells[mean] / loops.US_PER_SECOND, cells[n] < 2, otherwise),
         timed=True,
     )
 
@@ -278,10 +277,28 @@ def _gap_deviation(name: str, of: str | None, dtype: pa.DataType | None, otherwi
     n, *_, m2 = stat.cells()
 
     def result(cells: Cells) -> pa.Array:
-        return _with_default(_sample_deviation(cells[m2], cells[n] - 1) / US_PER_SECOND, cells[n] < 3, otherwise)
+        return _with_default(_sample_deviation(cells[m2], cells[n] - 1) / loops.US_PER_SECOND, cells[n] < 3, otherwise)
 
     _check_otherwise(name, otherwise)
     return BoundAggregate((stat,), pa.float64(), "any", result, timed=True)
+
+
+def _line(intercept: bool) -> Any:
+    def make(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+        stat = Lines(of)
+        _, origin, earliest, mean_x, mean_y, xx, xy = stat.cells()
+
+        def result(cells: Cells) -> pa.Array:
+            with np.errstate(all="ignore"):
+                values = cells[xy] / cells[xx]
+                if intercept:  # where the earliest value is
+                    x = (cells[earliest] - cells[origin]) / loops.US_PER_SECOND
+                    values = cells[mean_y] + values * (x - cells[mean_x])
+            return _null_where_nan(np.where(np.isfinite(values), values, np.nan))
+
+        return BoundAggregate((stat,), pa.float64(), "number", result, timed=True)
+
+    return make
 
 
 def _match_stat(name: str, of: str, relation: Any, bound: Any) -> MatchCounts:
@@ -512,6 +529,7 @@ _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "clipped_count": (_clipped("size", pa.int64()), 3),
     "var": (_variance, 1),
     "quantile": (_quantile, 2),
+    "median": (functools.partial(_quantile, q=0.5), 0),
     "distinct": (_distinct, 1),
     "unique": (_unique, 0),
     "top": (_top, 2),
@@ -522,4 +540,6 @@ _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "duration": (_duration, 0),
     "mean_gap": (_mean_gap, 1),
     "std_gap": (_gap_deviation, 1),
+    "slope": (_line(False), 0),
+    "intercept": (_line(True), 0),
 }

@@ -40,6 +40,7 @@ __all__ = [
     "HashWords",
     "KernelStat",
     "Lasts",
+    "Lines",
     "MatchCounts",
     "Moments",
     "Products",
@@ -363,6 +364,19 @@ class TimeGaps(KernelStat):
     layout = (
         *(("timed", "int64", 0), ("opening_us", "int64", 0), ("latest_us", "int64", 0)),
         *(("gap_us", "float64", 0.0), ("gap_m2", "float64", 0.0)),
+    )
+
+    def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return values, times
+
+
+class Lines(KernelStat):
+    """What the least-squares line of values over time is computed from."""
+
+    add_kernel, merge_kernel = loops.add_lines, loops.merge_lines
+    layout = (
+        *(("dots", "int64", 0), ("origin_us", "int64", 0), ("earliest_us", "int64", np.iinfo(np.int64).max)),
+        *((name, "float64", 0.0) for name in ("mean_x", "mean_y", "xx", "xy")),
     )
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
