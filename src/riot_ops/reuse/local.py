@@ -16,7 +16,7 @@ from typing import Any
 
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.parameters import Duration, as_timedelta
+from riot_ops.core.parameters import Duration
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.checkpoint import FORMAT, LocalCheckpoint, Snapshot
@@ -382,7 +382,7 @@ class LocalBackend(Driver):
 
     def commit(self, wait: Duration = timedelta(0)) -> bool:
         """End an epoch; return whether its checkpoint, if there is a folder, was written within ``wait``."""
-        wait_s = as_timedelta(wait).total_seconds()
+        wait_s = duration_seconds("wait", wait, zero=True)
         self.sinks.commit()
         self._committed = time.monotonic()
         offsets = self.sources.committable(checkpointed=self.checkpoint is not None)
