@@ -49,7 +49,7 @@ def found(rows):
     "options",
     [
         {},
-        {"emit_empty": True, "words": 2, "unknown": 0.45},
+        {"emit_empty": True, "max_words": 2, "unknown": 0.45},
         {"threshold": 0.4, "min_probability": 0.2, "emit_empty": True},
     ],
     ids=["default", "two words", "threshold"],

@@ -42,7 +42,7 @@ class Table:
         return min(max(r_bad / (r_bad + r_good), min_probability), 1 - min_probability)
 
 
-def spam_filter(training, analysis, *, words=15, threshold=0.9, emit_empty=False, **options):
+def spam_filter(training, analysis, *, max_words=15, threshold=0.9, emit_empty=False, **options):
     """Return ``(id, P, is spam)`` of each message, in order."""
     table = Table().train(training)
     for one in records(analysis, "id", "message"):
