@@ -66,7 +66,7 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
             lambda: t.SlidingRegression(by=by, window=2, horizon=2),
             lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
             lambda: t.RangeFilter(
-                bounds={"light": (-20, 30), "dust": (0, 45)}, on_fail=choose.choice(["drop", "null"])
+                bounds={"light": (-20, 30), "dust": (0, 45)}, on_error=choose.choice(["drop", "null"])
             ),
             lambda: t.CheckBloomFilter(models={"device": ("a", "b", "", "d7")}),
         ]

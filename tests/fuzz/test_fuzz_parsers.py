@@ -63,7 +63,7 @@ SENML_TOKENS = [
 ]
 SENML_TASKS = [
     ParseSenML(schema="city", raw=True, units=True),
-    ParseSenML(schema="city", raw=True, units=True, on_bad="message"),
+    ParseSenML(schema="city", raw=True, units=True, on_error="message"),
     ParseSenML(schema="city", fields=("dust", "light", "source"), units=True, concatenate_names=True),
 ]
 
@@ -84,7 +84,7 @@ def senml_expected(task, payloads):
                 concatenate=task.concatenate_names,
                 raw=task.raw,
                 units=True,
-                alone=task.on_bad == "record",
+                alone=task.on_error == "record",
             )
         except parse_senml.Rejected as error:
             errors.append((i, error.reason))

@@ -71,7 +71,7 @@ def test_counts_equal_the_records(samples: int) -> None:
 def test_each_delivery_has_the_latency_of_its_message_of_several_sources(merging: str) -> None:
     flow = Dataflow("two", merging=merging)
     late, early = (flow.source(name, schema={"value": "double"}) for name in ("late", "early"))
-    check = t.RangeFilter(by=None, bounds={"value": (0, 7)}, on_fail="reject")
+    check = t.RangeFilter(by=None, bounds={"value": (0, 7)}, on_error="reject")
     flow.sink("out", late, early.to(check, id="few"), merge(late, early).to(t.NoOp(), id="both"))
     probe = Probe(samples=1000, every=None)
     flow.run({"late": values(5), "early": values(10)}, probe=probe, cores=1)

@@ -13,7 +13,7 @@ from tests.random_flows import SCHEMA
 TASKS = [
     *(lambda q=q: t.KalmanFilter(by=("device",), process_noise=q) for q in (0.5, 0.25)),
     lambda: t.RangeFilter(bounds={"light": (-20, 30)}),
-    lambda: t.RangeFilter(bounds={"light": (-20, 30)}, on_fail="null"),
+    lambda: t.RangeFilter(bounds={"light": (-20, 30)}, on_error="null"),
     lambda: t.CheckBloomFilter(models={"device": ("a", "b")}),
 ]
 

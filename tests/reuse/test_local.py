@@ -130,7 +130,7 @@ def test_errors_after_a_shared_merge_have_the_numbers_of_the_dataflow():
     def flow(name, *names):
         flow = ro.Dataflow(name)
         streams = [flow.source(one, schema={"value": "double"}) for one in names]
-        check = t.RangeFilter(bounds={"value": (0, 20)}, by=None, on_fail="reject")
+        check = t.RangeFilter(bounds={"value": (0, 20)}, by=None, on_error="reject")
         return flow.sink("out", ro.merge(*streams).to(check, id=f"{name}_check"))
 
     far = {"x": [{"seq": n, "value": float(n % 100)} for n in (0, 30, 2**62)], "y": [{"seq": 2, "value": 1.0}]}

@@ -102,12 +102,12 @@ def _filtering_engine():
     t, flow = ro.tasks, ro.Dataflow("late")
     readings = flow.source("in", schema=pa.schema([("seq", pa.int64()), ("key", pa.string()), ("value", pa.float64())]))
     some = readings.to(t.RangeFilter(by=None, bounds={"value": (0, 10)}), id="some")
-    fewer = some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="reject"), id="fewer")
+    fewer = some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_error="reject"), id="fewer")
     means = fewer.to(t.MovingAverage(by=("key",), window=2, output="mean"), id="means")
     named = means.to(t.Filter("key in ('s0', 's1')"), id="named")
     streams = [
         *(some, fewer, means, named),
-        some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="null"), id="mended"),
+        some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_error="null"), id="mended"),
         some.to(t.KalmanFilter(by=("key",)), id="smooth"),
         readings.to(t.MovingAverage(window=3, partial=True), id="all"),
         named.to(t.MovingAverage(value="mean", window=2, partial=True), id="top"),

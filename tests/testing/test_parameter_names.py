@@ -47,7 +47,7 @@ def test_table_and_exceptions_have_nothing_unused(public):
 
 
 def test_table_has_one_word_for_each_meaning():
-    assert {name for name in PARAMETERS if other_word(name) and name not in EXCEPTIONS} <= {"on_bad"}
+    assert {name for name in PARAMETERS if other_word(name) and name not in EXCEPTIONS} == set()
     meanings = [meaning for _, meaning in PARAMETERS.values()]
     assert {one for one in meanings if meanings.count(one) > 1} <= {
         "Ends of the ramp of the ratio.",  # one for each score of voip_stream
@@ -55,7 +55,7 @@ def test_table_has_one_word_for_each_meaning():
         "Divisors that scale the loads to [0, 1].",
     }
     words = {word for word in SYNONYMS.values() if not word.endswith("…")}
-    assert words <= {*PARAMETERS, "on_error"}
+    assert words <= {*PARAMETERS}
 
 
 def test_times_are_durations():

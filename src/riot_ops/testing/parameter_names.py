@@ -22,6 +22,7 @@ __all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "param
 #: Types of the table that cover several types of signatures. Any is that of a task that checks the value itself.
 _COVERED = {
     "records or duration": {"int", "duration", "int or duration"},
+    "'each' or 'final' or 'update' or 'tick' or duration": {"Any"},
     "str or Path": {"str", "str or Path"},
     "schema": {"Any", "Schema", "str", "str or StreamSchema"},
     "str or Mapping[str, float]": {"Any", "str or Mapping[str, float]"},

@@ -51,7 +51,7 @@ def spam_filter(training, analysis, *, max_words=15, threshold=0.9, emit_empty=F
             if emit_empty:
                 yield one["id"], 0.5, False
             continue
-        chosen = [p for p, _ in sorted(shares, key=lambda s: (-abs(s[0] - 0.5), s[1]))[:words]]
+        chosen = [p for p, _ in sorted(shares, key=lambda s: (-abs(s[0] - 0.5), s[1]))[:max_words]]
         odds = sum(math.log((1 - p) / p) for p in chosen)
         probability = 1 / (1 + math.exp(odds)) if odds < 700 else 0.0
         yield one["id"], probability, probability > threshold

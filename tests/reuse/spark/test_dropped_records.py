@@ -26,7 +26,7 @@ WHOLE = {"t0": 90, ERRORS_STREAM: 110}
 def picky(name):
     """Make a dataflow that accepts 90 of the values up to 199 and rejects 110."""
     flow = ro.Dataflow(name)
-    passing = t.RangeFilter(bounds={"value": (0, 89)}, by=None, on_fail="reject")
+    passing = t.RangeFilter(bounds={"value": (0, 89)}, by=None, on_error="reject")
     return flow.sink("out", flow.source("in", schema={"value": "double"}).to(passing, id="t0"))
 
 

@@ -38,7 +38,7 @@ def batch_of(ids, kinds=None):
 
 @settings(deadline=None, max_examples=depth(60))
 @given(st.lists(IDS, max_size=30), st.sampled_from(["drop", "null", "flag"]), CUTS)
-def test_check_equals_the_reference(ids, on_fail, cuts):
+def test_check_equals_the_reference(ids, on_error, cuts):
     members = ("a", "", "ü")
     known = Bloom(3, 0.2)
     for member in members:
@@ -46,19 +46,19 @@ def test_check_equals_the_reference(ids, on_fail, cuts):
     expected = []
     for row in batch_of(ids).to_pylist():
         passed = known.contains(row["sensor_id"])
-        if on_fail == "flag":
+        if on_error == "flag":
             expected.append({**row, "maybe_present": passed})
         elif passed:
             expected.append(row)
-        elif on_fail == "null":
+        elif on_error == "null":
             expected.append({**row, "value": None})
-    task = CheckBloomFilter(models={"sensor_id": members}, false_positive_rate=0.2, on_fail=on_fail)
+    task = CheckBloomFilter(models={"sensor_id": members}, false_positive_rate=0.2, on_error=on_error)
     assert run(task, batch_of(ids), cuts) == (expected, [])
 
 
 @settings(deadline=None, max_examples=depth(60))
 @given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null", "flag"]), st.booleans())
-def test_check_of_several_fields_equals_the_reference(events, on_fail, own):
+def test_check_of_several_fields_equals_the_reference(events, on_error, own):
     models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"]}
     known = {}
     for field in ("sensor_id", "kind"):
@@ -69,13 +69,13 @@ def test_check_of_several_fields_equals_the_reference(events, on_fail, own):
     expected = []
     for row in batch.to_pylist():
         bad = [field for field in known if not known[field].contains(row[field])]
-        if on_fail == "flag":
+        if on_error == "flag":
             expected.append({**row, "known": not bad})
         elif not bad:
             expected.append(row)
-        elif on_fail == "null":
+        elif on_error == "null":
             expected.append({**row, **dict.fromkeys(bad if own else ["value"])})
-    task = CheckBloomFilter(models=models, on_fail=on_fail, value=None if own else "value", output="known")
+    task = CheckBloomFilter(models=models, on_error=on_error, value=None if own else "value", output="known")
     assert run(task, batch) == (expected, [])
 
 
@@ -143,7 +143,7 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
         lambda: CheckBloomFilter(models={}),
         lambda: CheckBloomFilter(models={"a": ["a"]}, false_positive_rate=1.0),
         lambda: CheckBloomFilter(models={"a": [1]}),
-        lambda: CheckBloomFilter(models={"a": ["a"]}, on_fail="keep"),
+        lambda: CheckBloomFilter(models={"a": ["a"]}, on_error="keep"),
         lambda: CheckBloomFilter(models={"a": 3}),
         lambda: CheckBloomFilter(models=[("a", "p"), ("a", "q")]),
         lambda: CheckBloomFilter(models="ab"),
@@ -166,7 +166,7 @@ def test_nested_fields_are_refused():
 @pytest.mark.parametrize(
     "task",
     [
-        CheckBloomFilter(models={"sensor_id": ["a", "ü"]}, on_fail="flag"),
+        CheckBloomFilter(models={"sensor_id": ["a", "ü"]}, on_error="flag"),
         CheckBloomFilter(models={"b": ["x"], "a": "path"}),
         TrainBloomFilter(expected_insertions=5, by=("kind",)),
     ],

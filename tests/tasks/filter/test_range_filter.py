@@ -36,7 +36,7 @@ def comparable(rows):
     st.lists(st.integers(0, 30), max_size=3),
     st.booleans(),
 )
-def test_long_form_equals_the_reference(events, on_fail, cuts, dictionary):
+def test_long_form_equals_the_reference(events, on_error, cuts, dictionary):
     kinds = pa.array([k for k, _ in events], pa.string())
     batch = pa.RecordBatch.from_pydict(
         {
@@ -45,8 +45,8 @@ def test_long_form_equals_the_reference(events, on_fail, cuts, dictionary):
             "value": pa.array([v for _, v in events], pa.float64()),
         }
     )
-    out, errors = run(RangeFilter(bounds=BOUNDS, on_fail=on_fail), batch, cuts)
-    expected = [row for event in batch.to_pylist() for row in reference.long(event, BOUNDS, on_fail)]
+    out, errors = run(RangeFilter(bounds=BOUNDS, on_error=on_error), batch, cuts)
+    expected = [row for event in batch.to_pylist() for row in reference.long(event, BOUNDS, on_error)]
     assert comparable(out) == comparable(expected)
     assert errors == []
 
@@ -56,7 +56,7 @@ def test_long_form_equals_the_reference(events, on_fail, cuts, dictionary):
     st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(-3, 12))), max_size=20),
     st.sampled_from(["drop", "null"]),
 )
-def test_wide_form_equals_the_reference(events, on_fail):
+def test_wide_form_equals_the_reference(events, on_error):
     bounds = {"x": (0.0, 10.0), "n": (-1.0, 5.0)}
     batch = pa.RecordBatch.from_pydict(
         {
@@ -64,8 +64,8 @@ def test_wide_form_equals_the_reference(events, on_fail):
             "n": pa.array([n for _, n in events], pa.int64()),
         }
     )
-    out, _ = run(RangeFilter(bounds=bounds, by=None, on_fail=on_fail), batch)
-    expected = [row for event in batch.to_pylist() for row in reference.wide(event, bounds, on_fail)]
+    out, _ = run(RangeFilter(bounds=bounds, by=None, on_error=on_error), batch)
+    expected = [row for event in batch.to_pylist() for row in reference.wide(event, bounds, on_error)]
     assert comparable(out) == comparable(expected)
 
 
@@ -145,7 +145,7 @@ def test_share_of_the_sample_data_within_bounds(sample_data):
 
 
 def test_on_fail_reject_sends_records_to_the_errors():
-    rejecting = RangeFilter(by=None, bounds={"n": (0, 5), "m": (0, 5)}, on_fail="reject").session()
+    rejecting = RangeFilter(by=None, bounds={"n": (0, 5), "m": (0, 5)}, on_error="reject").session()
     rows = [{"n": 1.0, "m": 1.0}, {"n": 7.0, "m": 9.0}, {"n": 1.0, "m": -1.0}, {"n": math.nan, "m": None}]
     assert rejecting.push_many(rows) == rows[:1]
     assert [(e["reason"], e["message"][:1]) for e in rejecting.errors] == [
@@ -163,5 +163,5 @@ def test_integer_bounds_beyond_float64_are_kept(bounds):
     values = [2**53 + i for i in range(5)]
     batch = pa.record_batch({"v": pa.array([*values, None], pa.int64())})
     assert task.session().push_batch(batch)["v"].to_pylist() == [*values[1:4], None]
-    blank = RangeFilter(by=None, bounds=bounds, on_fail="null").session().push_batch(batch)["v"].to_pylist()
+    blank = RangeFilter(by=None, bounds=bounds, on_error="null").session().push_batch(batch)["v"].to_pylist()
     assert blank == [None, *values[1:4], None, None]

@@ -245,8 +245,8 @@ def etl(name, layout):
     flow = ro.Dataflow("etl-front")
     key = ("sensor_id", "obs_type")
     pieces = flow.source(name).to(ParseSenML(schema=name, meta=True), id="parse")
-    pieces = pieces.to(RangeFilter(bounds=name, on_fail="null"), id="range")
-    pieces = pieces.to(CheckBloomFilter(models={"sensor_id": known}, on_fail="null"), id="bloom")
+    pieces = pieces.to(RangeFilter(bounds=name, on_error="null"), id="range")
+    pieces = pieces.to(CheckBloomFilter(models={"sensor_id": known}, on_error="null"), id="bloom")
     pieces = pieces.to(Interpolation(by=key, fields=schema.numeric), id="interpolate")
     flow.sink("out", pieces.to(AssembleMessage(schema=name, layout=layout), id="join"))
     return flow

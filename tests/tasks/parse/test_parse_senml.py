@@ -25,7 +25,7 @@ from tests.samples import expected
 from tests.search import depth
 
 CITY = ParseSenML(schema="city")
-WHOLE = ParseSenML(schema="city", on_bad="message")
+WHOLE = ParseSenML(schema="city", on_error="message")
 SECONDS = ParseSenML(schema="city", time_unit="s")
 FULL_PARSE = senml.parse_messages
 
@@ -483,7 +483,7 @@ def test_bad_reading_rejects_its_record_alone() -> None:
 @pytest.mark.parametrize("more", [{}, {"raw": True, "units": True, "meta": True}])
 def test_bad_record_gives_a_null(more: dict[str, Any]) -> None:
     """Its message is whole, and its place is that of the field."""
-    session = ParseSenML(schema="city", on_bad="null", **more).session()
+    session = ParseSenML(schema="city", on_error="null", **more).session()
     session.push({"seq": 1, "payload": line()})
     rows = session.push({"seq": 2, "payload": line('"warm"')})
     assert [(r["ordinal"], r["obs_type"], r["value"]) for r in rows][:2] == [
@@ -495,10 +495,10 @@ def test_bad_record_gives_a_null(more: dict[str, Any]) -> None:
     assert [(e["seq"], e["reason"], e["raw"][:12]) for e in session.errors] == [(2, "not_a_number", '{"v":"warm",')]
 
 
-@pytest.mark.parametrize(("on_bad", "rows", "raw"), [("record", 2, '{"n":"b","v":"x","t":2}'), ("message", 0, None)])
-def test_bad_record_without_a_schema(on_bad: Any, rows: int, raw: str | None) -> None:
+@pytest.mark.parametrize(("on_error", "rows", "raw"), [("record", 2, '{"n":"b","v":"x","t":2}'), ("message", 0, None)])
+def test_bad_record_without_a_schema(on_error: Any, rows: int, raw: str | None) -> None:
     text = '{"bn":"d","e":[{"n":"a","v":1},{"n":"b","v":"x","t":2},{"n":"c","v":3}]}'
-    session = ParseSenML(on_bad=on_bad).session()
+    session = ParseSenML(on_error=on_error).session()
     assert [r["ordinal"] for r in session.push({"payload": text})] == [0, 2][:rows]
     assert [(e["reason"], e["raw"]) for e in session.errors] == [("not_a_number", raw or text)]
 
@@ -575,8 +575,8 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
         {"meta": True},
         {"schema": "city", "layout": "wide", "raw": True},
         {"schema": "city", "layout": "wide", "units": True},
-        {"on_bad": "field"},
-        {"on_bad": "null"},
+        {"on_error": "field"},
+        {"on_error": "null"},
         {"max_bytes": 0},
         {"max_output_bytes": 1 << 31},
         {"layout": "long"},
@@ -859,7 +859,7 @@ def check(task: ParseSenML, payloads: list[Any]) -> None:
                 fields=[(f, kinds[f]) for f in emitted],
                 id_field=schema.id_field,
                 concatenate=task.concatenate_names,
-                alone=task.on_bad == "record",
+                alone=task.on_error == "record",
                 seconds=task.time_unit == "s",
             )
         except reference.Rejected as error:

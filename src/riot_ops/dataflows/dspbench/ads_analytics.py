@@ -99,7 +99,7 @@ def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
     read = timed.to(t.ParseLines(fields=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
     # Both numbers, because the two sources may read one file: a record counts whole or not at all.
     bounds = {**dict.fromkeys(KINDS, (0, MAX_COUNT)), **BOUNDS}
-    checked = read.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id=f"{kind}_check")
+    checked = read.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id=f"{kind}_check")
     some = checked.to(t.RangeFilter(by=None, bounds={kind: (1, MAX_COUNT)}), id=f"{kind}_some")
     other = KINDS[1 - KINDS.index(kind)]
     return some >> t.Project(fields=(*PAIR, kind), nulls={other: "int64"})

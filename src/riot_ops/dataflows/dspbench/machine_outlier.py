@@ -91,7 +91,7 @@ def machine_outlier(
     scales = (scale if cpu_scale is None else cpu_scale, scale if memory_scale is None else memory_scale)
     # A larger divisor than the format's maximum says that the loads reach it, such as the sum over processors.
     bounds = {name: (0.0, max(scale, float(divisor))) for name, divisor in zip(("cpu", "memory"), scales, strict=True)}
-    lines = lines.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
+    lines = lines.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     loads = lines >> t.Project(fields=("machine_id", "cpu", "memory"))
     distance = t.CenterDistance(
         fields=("cpu", "memory"),

@@ -129,7 +129,7 @@ def reinforcement_learner(
     lines = {name: flow.source(name) for name in named}
     read = t.ParseLines(fields={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
     no_reward = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
-    counted = t.RangeFilter(by=None, bounds={"round": (1, 2**63 - 1)}, on_fail="reject")
+    counted = t.RangeFilter(by=None, bounds={"round": (1, 2**63 - 1)}, on_error="reject")
     events = lines["events"].to(read, id="parse_events").to(counted, id="check_events").to(no_reward, id="event_rows")
     if closed_loop:
         chosen = events.shuffle(parallelism).to(bandit, id="learner")

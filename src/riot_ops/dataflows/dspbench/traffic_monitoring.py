@@ -90,7 +90,7 @@ def traffic_monitoring(
     )
     bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0), "bearing": (0, 360)}
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
-    traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
+    traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     traces = traces >> t.Project(fields=tuple(name for name in fields if name not in ("id", "event_time")))
     matched = traces.shuffle().to(match, id="match")
     return flow.sink("speeds_sink", matched.partition_by("road_id").to(average, id="speeds"))

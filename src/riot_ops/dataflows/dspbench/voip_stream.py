@@ -143,7 +143,7 @@ def voip_stream(
     ends = halves.to(t.ParseLines(field="ends", fields=ENDS, cells=4, keep=("record",)), id="ends_parse")
     record = t.ParseLines(field="record", fields=RECORD, delimiter=";", cells=5, keep=("caller", "callee", "timestamp"))
     parsed = ends.to(record, id="parse")
-    lengths = t.RangeFilter(bounds={"duration": (0.0, sys.float_info.max)}, by=None, on_fail="reject")
+    lengths = t.RangeFilter(bounds={"duration": (0.0, sys.float_info.max)}, by=None, on_error="reject")
     pair: dict[str, Any] = (
         {"by": PAIR}
         if exact

@@ -95,8 +95,8 @@ def etl(
     check_arguments(etl, locals())
     stream = stream_schema(schema)
     flow = Dataflow("etl")
-    obs = flow.source(schema).shuffle().to(t.ParseSenML(schema=schema, meta=True, on_bad="null"), id="parse")
-    obs = obs.partition_by(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
+    obs = flow.source(schema).shuffle().to(t.ParseSenML(schema=schema, meta=True, on_error="null"), id="parse")
+    obs = obs.partition_by(*KEY).to(t.RangeFilter(bounds=schema, on_error="null"), id="range")
     if known_sensors is not None:
         obs = obs.partition_by(*KEY).to(_bloom_filter(known_sensors, secret), id="bloom")
     elif secret is not None:
@@ -132,7 +132,7 @@ def etl(
 
 def _bloom_filter(known: str | Path | Sequence[str], secret: Secret | None) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
-    return t.CheckBloomFilter(models={"sensor_id": model}, on_fail="null", secret=secret)
+    return t.CheckBloomFilter(models={"sensor_id": model}, on_error="null", secret=secret)
 
 
 def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Lookup, StreamSchema]:

@@ -135,7 +135,7 @@ def _from_packets(flow: Dataflow, labels: bool, length: Any, allowed_lateness: A
         t.Window(by=KEY, aggregates=aggregates, frame=length),
         t.SortByEventTime(by=KEY, allowed_lateness=allowed_lateness),
     )
-    valid = t.RangeFilter(by=None, bounds=PACKET_BOUNDS, on_fail="reject")
+    valid = t.RangeFilter(by=None, bounds=PACKET_BOUNDS, on_error="reject")
     headers = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").to(valid, id="check")
     packets = headers.partition_by(*KEY)
     if ordered.allowed_lateness:  # gaps are measured between packets in the order in which they were sent

@@ -44,13 +44,13 @@ class CheckBloomFilter(SketchTask, FilterTask):
     secret : Secret or None, default None
         Keys the hash of values, so that no sender can choose values that pass as members; that of the models, which are
         readable only with it. None: the hash is fixed.
-    on_fail : "drop", "null" or "flag", default "drop"
+    on_error : "drop", "null" or "flag", default "drop"
         Drop the record; keep it with ``value`` set to null; or keep all records and add the
         result as a boolean.
     value : str or None, default "value"
-        Field that ``on_fail="null"`` sets to null; None: the failing fields themselves.
+        Field that ``on_error="null"`` sets to null; None: the failing fields themselves.
     output : str, default "maybe_present"
-        Field that ``on_fail="flag"`` adds.
+        Field that ``on_error="flag"`` adds.
 
     Shapes and rates
     ----------------
@@ -76,7 +76,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
     >>> blf = CheckBloomFilter(models={"sensor_id": ["s1", "s2"]}).session()
     >>> blf.push({"sensor_id": "s2", "value": 1.0}), blf.push({"sensor_id": "s9", "value": 1.0})
     ([{'sensor_id': 's2', 'value': 1.0}], [])
-    >>> mbl = CheckBloomFilter(models={"sensor_id": ["s1"], "city": ["Rio"]}, on_fail="flag").session()
+    >>> mbl = CheckBloomFilter(models={"sensor_id": ["s1"], "city": ["Rio"]}, on_error="flag").session()
     >>> [mbl.push({"sensor_id": s, "city": c})[0]["maybe_present"] for s, c in (("s1", "Rio"), ("s1", "Bonn"))]
     [True, False]
     """
@@ -88,7 +88,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
 
     models: Any
     false_positive_rate: Probability = 0.01
-    on_fail: Literal["drop", "null", "flag"] = "drop"
+    on_error: Literal["drop", "null", "flag"] = "drop"
     value: str | None = "value"
     output: str = "maybe_present"
 
@@ -101,18 +101,18 @@ class CheckBloomFilter(SketchTask, FilterTask):
         return tuple(field for field, _ in self.models)
 
     def requires(self) -> Mapping[str, Requirement]:
-        blanked: dict[str, Requirement] = {self.value: "any"} if self.on_fail == "null" and self.value else {}
+        blanked: dict[str, Requirement] = {self.value: "any"} if self.on_error == "null" and self.value else {}
         return {**blanked, **dict.fromkeys(self.fields, "key")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for field in self.fields:
             check_hashable(self.name(), schema.field(field))
-        return with_field(schema, pa.field(self.output, pa.bool_())) if self.on_fail == "flag" else schema
+        return with_field(schema, pa.field(self.output, pa.bool_())) if self.on_error == "flag" else schema
 
     def writes(self) -> frozenset[str] | None:
         blanked = frozenset({self.value} if self.value else self.fields)
-        return {"drop": frozenset[str](), "null": blanked, "flag": frozenset({self.output})}[self.on_fail]
+        return {"drop": frozenset[str](), "null": blanked, "flag": frozenset({self.output})}[self.on_error]
 
     @property
     def filters(self) -> dict[str, BloomFilter]:
@@ -125,17 +125,17 @@ class CheckBloomFilter(SketchTask, FilterTask):
         }
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
-        return _all_true(self._found(batch)) if self.on_fail == "drop" else None
+        return _all_true(self._found(batch)) if self.on_error == "drop" else None
 
     def _found(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.bool_]]:
         """Whether the value of each checked field is in its set."""
         return {field: filter.contains(batch.column(field)) for field, filter in self.filters.items()}
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        if self.on_fail == "drop":
+        if self.on_error == "drop":
             return super().apply(batch, dead)
         found = self._found(batch)
-        if self.on_fail == "flag":
+        if self.on_error == "flag":
             return replace_column(batch, self.output, pa.array(_all_true(found)))
         for field, passed in ({self.value: _all_true(found)} if self.value else found).items():
             batch = batch if passed.all() else _null_unless(batch, field, passed)
@@ -153,11 +153,11 @@ class CheckBloomFilter(SketchTask, FilterTask):
         one = {"sensor_id": ("a", "", "ü")}
         several = {**one, "kind": ("x",)}
         yield Case(cls(models=one), batch)
-        yield Case(cls(models=one, on_fail="null"), batch, "null")
-        yield Case(cls(models=one, on_fail="flag"), batch, "flag")
+        yield Case(cls(models=one, on_error="null"), batch, "null")
+        yield Case(cls(models=one, on_error="flag"), batch, "flag")
         yield Case(cls(models={"n": ("12",)}), pa.RecordBatch.from_pydict({"n": pa.array([1, None, 12])}), "numbers")
         yield Case(cls(models=several), batch, "several")
-        yield Case(cls(models=several, on_fail="null", value=None), batch, "null field")
+        yield Case(cls(models=several, on_error="null", value=None), batch, "null field")
 
 
 def _all_true(found: Mapping[str, npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:

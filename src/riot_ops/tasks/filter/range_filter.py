@@ -60,12 +60,12 @@ class RangeFilter(FilterTask):
         are columns, and a record passes iff all of them pass.
     value : str, default "value"
         Numeric field to check in the long form.
-    on_fail : "drop", "null" or "reject", default "drop"
+    on_error : "drop", "null" or "reject", default "drop"
         Drop the record, keep it with the failing value set to null, or send it to the errors stream.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], 1:0/1 (1:1 with ``on_fail="null"``); O(1) time, no state.
+    float64[n] -> float64[m], 1:0/1 (1:1 with ``on_error="null"``); O(1) time, no state.
 
     Missing values
     --------------
@@ -73,7 +73,7 @@ class RangeFilter(FilterTask):
 
     Errors
     ------
-    With ``on_fail="reject"``: ``out_of_range``. A malformed entry, ``min > max``, and an infinite or NaN bound are
+    With ``on_error="reject"``: ``out_of_range``. A malformed entry, ``min > max``, and an infinite or NaN bound are
     configuration errors.
 
     References
@@ -85,7 +85,7 @@ class RangeFilter(FilterTask):
     >>> rgf = RangeFilter(bounds={"light": (0, 10)}).session()
     >>> [len(rgf.push({"obs_type": "light", "value": v})) for v in (0, 10, -0.001, 10.001)]
     [1, 1, 0, 0]
-    >>> repair = RangeFilter(bounds="light:0:10", on_fail="null").session()
+    >>> repair = RangeFilter(bounds="light:0:10", on_error="null").session()
     >>> repair.push({"obs_type": "light", "value": 11.0})
     [{'obs_type': 'light', 'value': None}]
     """
@@ -99,7 +99,7 @@ class RangeFilter(FilterTask):
     bounds: Any = "city"
     by: str | None = "obs_type"
     value: str = "value"
-    on_fail: Literal["drop", "null", "reject"] = "drop"
+    on_error: Literal["drop", "null", "reject"] = "drop"
 
     def validate(self) -> None:
         if isinstance(self.bounds, str) and ":" not in self.bounds:
@@ -122,17 +122,17 @@ class RangeFilter(FilterTask):
         return {self.by: "text", self.value: "exact number"}
 
     def writes(self) -> frozenset[str] | None:
-        if self.on_fail != "null":
+        if self.on_error != "null":
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
     def passes(self, batch: AnyRows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
-        if self.on_fail == "null":
+        if self.on_error == "null":
             return None
         passed: npt.NDArray[np.bool_] | None = None
         for name, ok in self._checked_columns(batch):
             before, passed = passed, ok if passed is None else passed & ok
-            if self.on_fail == "reject":  # rejected once, for its first wrong field
+            if self.on_error == "reject":  # rejected once, for its first wrong field
                 wrong = ~ok if before is None else before & ~ok
                 dead.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
         return passed
@@ -152,7 +152,7 @@ class RangeFilter(FilterTask):
             yield self.value, _passes(batch.column(self.value), codes, ranges)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        if self.on_fail != "null":
+        if self.on_error != "null":
             return super().apply(batch, dead)
         for name, ok in self._checked_columns(batch):
             if not ok.all():
@@ -170,7 +170,7 @@ class RangeFilter(FilterTask):
             }
         )
         yield Case(cls(), batch)
-        yield Case(cls(on_fail="null"), batch, "null")
+        yield Case(cls(on_error="null"), batch, "null")
         wide = pa.RecordBatch.from_pydict(
             {
                 "größe": pa.array([1.0, None, float("nan"), 7.5], pa.float64()),
@@ -178,8 +178,8 @@ class RangeFilter(FilterTask):
             }
         )
         yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}), wide, "wide")
-        yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="null"), wide, "wide null")
-        yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_fail="reject"), wide, "wide reject")
+        yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_error="null"), wide, "wide null")
+        yield Case(cls(by=None, bounds={"größe": (0, 5), "n": (1, 2)}, on_error="reject"), wide, "wide reject")
 
 
 @functools.lru_cache(maxsize=4096)

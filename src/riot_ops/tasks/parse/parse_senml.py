@@ -60,7 +60,7 @@ class ParseSenML(StatelessTask):
         record that has a sum and no value is rejected, and a sum beside a value is left out.
     units : bool, default False
         Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
-    on_bad : "record", "null" or "message", default "record"
+    on_error : "record", "null" or "message", default "record"
         What is rejected if a reading is not a number. "record": its record, which gives no observation (in layout
         "wide" a null). "null" (only with a schema): its record, which still gives a null observation, so that
         :class:`AssembleMessage` does not wait for it. "message": the whole message.
@@ -93,7 +93,7 @@ class ParseSenML(StatelessTask):
 
     Errors
     ------
-    For a record (or its whole message, see ``on_bad``): ``not_a_number``; ``out_of_range`` (numbers beyond
+    For a record (or its whole message, see ``on_error``): ``not_a_number``; ``out_of_range`` (numbers beyond
     float64, times outside the years 1 to 9999); ``malformed`` (a value that is a list or an object; a ``vs``, ``sv`` or
     ``vd`` that is not text; a ``vb`` that is not true or false; a unit, or without a schema a name, that is not text; a
     sum without a value; a field whose name ends with ``_``, which must be understood). For a
@@ -131,7 +131,7 @@ class ParseSenML(StatelessTask):
     time_unit: Literal["s", "ms"] | None = None
     sums: bool = False
     units: bool = False
-    on_bad: Literal["record", "null", "message"] = "record"
+    on_error: Literal["record", "null", "message"] = "record"
     max_bytes: Bytes = 1 << 20
     max_output_bytes: Bytes = 1 << 24
 
@@ -141,7 +141,7 @@ class ParseSenML(StatelessTask):
                 ("fields", self.fields is not None),
                 ("meta", self.meta),
                 ("layout", self.layout == "wide"),
-                ("on_bad", self.on_bad == "null"),
+                ("on_error", self.on_error == "null"),
             ):
                 if given:
                     value = getattr(self, name)
@@ -254,7 +254,7 @@ class ParseSenML(StatelessTask):
         yield Case(cls(schema="city"), batch, "city")
         yield Case(cls(schema="city", layout="wide", meta=True), batch, "city-wide")
         yield Case(cls(schema="city", meta=True, raw=True, fields=("dust", "source")), batch, "city-raw")
-        yield Case(cls(schema="city", units=True, on_bad="message"), batch, "city-units")
+        yield Case(cls(schema="city", units=True, on_error="message"), batch, "city-units")
         yield Case(cls(), batch, "generic")
         trips = pa.RecordBatch.from_pydict(
             {

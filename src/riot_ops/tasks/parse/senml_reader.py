@@ -149,7 +149,7 @@ def _read_schema_messages(
             continue
         try:
             message = parse_message(
-                payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_bad != "message"
+                payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_error != "message"
             )
         except RecordError as error:
             rejections.add_message(i, error)
@@ -158,7 +158,7 @@ def _read_schema_messages(
         columns.parsed[i] = True
         for bad in message.bad:
             rejections.records.append((i, bad))
-            if task.on_bad == "record" and bad.place < len(layout.fields) and not layout.wide:
+            if task.on_error == "record" and bad.place < len(layout.fields) and not layout.wide:
                 dropped = np.zeros((n, len(layout.fields)), np.bool_) if dropped is None else dropped
                 dropped[i, bad.place] = True
     if extra:
@@ -217,7 +217,7 @@ def _read_any_messages(
                 dialect=dialect,
                 concatenate=task.concatenate_names,
                 sums=task.sums,
-                alone=task.on_bad != "message",
+                alone=task.on_error != "message",
             )
             output = sum(_bytes(text) for r in records for text in (r.sensor, r.name, r.text, r.unit))
             if output > task.max_output_bytes:

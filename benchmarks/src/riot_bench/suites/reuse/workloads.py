@@ -203,14 +203,14 @@ def _sensors(stream: str) -> tuple[str, ...]:
 
 
 def _parsed(flow: Dataflow, stream: str) -> Stream:
-    return flow.source(stream).to(t.ParseSenML(schema=stream, meta=True, on_bad="null"), id="parse")
+    return flow.source(stream).to(t.ParseSenML(schema=stream, meta=True, on_error="null"), id="parse")
 
 
 def _cleaned(flow: Dataflow, stream: str) -> Stream:
     """Build the messages of known sensors as rows, with out-of-range values interpolated."""
     numeric = stream_schema(stream).numeric
-    ranged = _parsed(flow, stream).to(t.RangeFilter(bounds=stream, on_fail="null"), id="range")
-    known = t.CheckBloomFilter(models={"sensor_id": _sensors(stream)[::2]}, on_fail="null")
+    ranged = _parsed(flow, stream).to(t.RangeFilter(bounds=stream, on_error="null"), id="range")
+    known = t.CheckBloomFilter(models={"sensor_id": _sensors(stream)[::2]}, on_error="null")
     filled = ranged.to(known, id="bloom").to(t.Interpolation(by=KEY, fields=numeric), id="interpolate")
     join = t.AssembleMessage(schema=stream, layout="both", timeout=timedelta(minutes=1), partial=True)
     return filled.to(join, id="join")
