@@ -21,19 +21,14 @@ from riot_ops.core.ipc import encode
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.spark import stage as stages
-from riot_ops.spark.blocks import (
-    METRICS_STAGE,
-    SINK_STAGE,
-    Block,
-    blocks_to_batch,
-    read_blocks,
-    records_by_stream,
-)
+from riot_ops.spark import received_blocks, state_chain
+from riot_ops.spark.blocks import METRICS_STAGE, SINK_STAGE, Block, blocks_to_batch
 from riot_ops.spark.dataframe_transform import assign_labels
 from riot_ops.spark.driver_sink import DriverSink
+from riot_ops.spark.received_blocks import read_blocks, records_by_stream
 from riot_ops.spark.sink import SinkRoutes
-from riot_ops.spark.stage import HEAD_KEY, OWNER_BUCKET, SOURCE_END, StageProcessor, join_small
+from riot_ops.spark.stage import OWNER_BUCKET, SOURCE_END, StageProcessor
+from riot_ops.spark.state_chain import HEAD_KEY
 from riot_ops.testing import exact
 from tests.simulated_query import Chain, SimulatedQuery
 
@@ -79,7 +74,7 @@ class Bucket:
             else []
         )
         frames = [blocks_to_batch([*blocks, *more]).to_pandas()]
-        with mock.patch.object(stages, "ENGINE_CACHE", self.workers[worker]):
+        with mock.patch.object(state_chain, "ENGINE_CACHE", self.workers[worker]):
             given = self.processor.process(self.label, iter(frames), self.chain if chain is None else chain)
             found = [block for frame in given for block in read_blocks(frame)]
         return [row["n"] for batch in records_by_stream(found).get("n", []) for row in batch.to_pylist()]
@@ -159,7 +154,7 @@ def test_links_are_compacted_when_larger_than_base():
 @pytest.mark.long
 @pytest.mark.parametrize("link_bytes", [1, 1000, 15_000])
 def test_large_state_takes_several_links(monkeypatch, link_bytes):
-    monkeypatch.setattr(stages, "LINK_BYTES", link_bytes)
+    monkeypatch.setattr(state_chain, "LINK_BYTES", link_bytes)
     bucket = Bucket(counting())
     devices = [f"device-{i}" for i in range(500)]
     assert bucket.give("a", *devices) == [1] * 500
@@ -194,7 +189,7 @@ def test_pieces_add_up_to_snapshot(devices, sizes):
 
 
 def test_chain_length_is_limited(monkeypatch):
-    monkeypatch.setattr(stages, "MAX_DELTAS", 5)
+    monkeypatch.setattr(state_chain, "MAX_DELTAS", 5)
     bucket = Bucket(counting())
     bucket.give("a", *[f"device-{i}" for i in range(3000)])
     links = []
@@ -226,37 +221,12 @@ def test_end_of_sources_is_part_of_chain():
     assert sorted(bucket.give("c", more=[bucket.end_of("other")])) == [1, 2]
 
 
-def test_small_batches_are_joined():
-    def batch(first, n):
-        return pa.record_batch({"seq": pa.array(range(first, first + n), pa.int64())}), first
-
-    sizes = (30_000, 2_768, 200, 40_000, 10)
-    given = [batch(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
-    found = [(piece.num_rows, first) for piece, first in join_small(given)]
-    assert found == [(32_768, 0), (200, 32_768), (40_000, 32_968), (10, 72_968)]
-    assert join_small([]) == []
-
-
 def flow_of(*steps):
     flow = ro.Dataflow("some")
     stream = flow.source("in", schema={"device": "string", "value": "double"})
     for step in steps:
         stream = stream.to(step)
     return flow.sink("out", stream)
-
-
-def test_worker_keeps_engines_of_recent_queries(monkeypatch):
-    monkeypatch.setattr(stages, "ENGINE_CACHE", type(stages.ENGINE_CACHE)())
-    monkeypatch.setattr(stages, "CACHED_SECONDS", -1.0)
-    first = stages.cached_engines("first")
-    for i in range(3):
-        stages.cached_engines(f"{i}")
-    assert stages.cached_engines("first") is first
-    stages.cached_engines("new")
-    assert [*stages.ENGINE_CACHE] == ["1", "2", "first", "new"]
-    monkeypatch.setattr(stages, "CACHED_SECONDS", 60.0)
-    stages.cached_engines("other")
-    assert len(stages.ENGINE_CACHE) == 5, "it has just run for all of them"
 
 
 def test_state_of_another_query_is_refused():
@@ -278,7 +248,9 @@ def test_state_of_another_query_is_refused():
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_time_moves_before_records_renumbered_in_the_stage(seed, monkeypatch):
-    monkeypatch.setattr(stages, "MAX_MERGED_ROWS", 1)  # so that blocks are processed one by one where they may be
+    monkeypatch.setattr(
+        received_blocks, "MAX_MERGED_ROWS", 1
+    )  # so that blocks are processed one by one where they may be
     flow = ro.Dataflow("merged")
     ways = [
         flow.source(name, schema=TIMED).to(t.KalmanFilter(by=("device",)), id=f"smooth_{name}") for name in ("a", "b")
@@ -319,7 +291,7 @@ def test_rows_of_stage_computed_twice_are_equal_to_the_byte(tmp_path):
         frames = iter([blocks_to_batch([block]) for block in blocks])
         context = SimpleNamespace(getLocalProperty=lambda _: "0")
         with (
-            mock.patch.object(stages, "ENGINE_CACHE", worker),
+            mock.patch.object(state_chain, "ENGINE_CACHE", worker),
             mock.patch.object(TaskContext, "get", return_value=context),
         ):
             return [

@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import (
@@ -33,10 +31,8 @@ from riot_ops.core.clock import (
     to_microseconds,
     whole_periods_us,
 )
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, operator_clocks
-from riot_ops.core.order import next_ordinal
 from riot_ops.core.parameters import as_names
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.merges import Merges
@@ -44,8 +40,6 @@ from riot_ops.graph.nodes import Distribution, Edge, Node, edge_ordinals
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
-from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.hashing import hash_columns
 
 __all__ = ["HEARTBEAT_SUFFIX", "INSTANCE_FIELD", "MERGED_SUFFIX", "WATERMARK_SUFFIX", "Route", "Step", "lower"]
 
@@ -69,47 +63,6 @@ class Route:
     distribution: Distribution
     #: Number of sources by which the messages are numbered.
     sources: int = 1
-
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        spread = self.distribution
-        p = spread.parallelism or 1
-        n = batch.num_rows
-        if spread.kind == "broadcast":
-            rows = np.repeat(np.arange(n), p)
-            copies = np.tile(np.arange(p), n)
-            batch = batch.take(pa.array(rows))
-            batch = batch.append_column(next_ordinal(batch.schema.names), pa.array(copies))
-            return batch.append_column(INSTANCE_FIELD, pa.array(copies, pa.int64()))
-        return self._routed(batch, self._instances(batch, p), p, dead)
-
-    def _instances(self, batch: pa.RecordBatch, p: int) -> npt.NDArray[np.int64]:
-        spread = self.distribution
-        if spread.kind == "hash":
-            h1, _ = hash_columns([batch.column(f) for f in spread.fields], batch.num_rows)
-            return (h1 % np.uint64(p)).astype(np.int64)
-        if spread.kind == "custom":
-            assert spread.router is not None
-            return np.asarray(spread.router(batch))
-        return int_column(batch.column("seq")) // self.sources % p
-
-    def _routed(
-        self, batch: pa.RecordBatch, instances: npt.NDArray[np.int64], p: int, dead: DeadLetters
-    ) -> pa.RecordBatch:
-        if instances.shape != (batch.num_rows,) or instances.dtype.kind not in "iu":
-            dead.reject(
-                batch,
-                np.ones(batch.num_rows, np.bool_),
-                "bad_instance",
-                f"the router of {self.id} must return {batch.num_rows} integers, "
-                f"got {instances.dtype} of shape {instances.shape}",
-            )
-            instances = np.full(batch.num_rows, -1)
-        else:
-            wrong = (instances < 0) | (instances >= p)
-            dead.reject(batch, wrong, "bad_instance", f"the router of {self.id} must return 0 to {p - 1}")
-        known = (instances >= 0) & (instances < p)
-        batch = batch.append_column(INSTANCE_FIELD, pa.array(instances.astype(np.int64)))
-        return batch if known.all() else batch.filter(pa.array(known))
 
 
 @dataclass(frozen=True)

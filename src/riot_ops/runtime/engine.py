@@ -25,6 +25,7 @@ from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, with_ordinals
 from riot_ops.runtime.inexact_numbers import apply_stateless, inexact_fields, reject_inexact
+from riot_ops.runtime.routing import add_instances
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Batches", "Engine"]
@@ -258,6 +259,8 @@ class Engine:
                 results += apply_stateless(operator, b.materialize(), dead)
             elif kind == "filter":
                 results.append(self._filter(operator, b, dead))
+            elif kind == "route":
+                results.append(add_instances(operator, b.materialize(), dead))
             elif kind != "keyed":
                 results.append(operator.apply(b.materialize(), dead))
         if kind != "numbers":

@@ -432,13 +432,13 @@ class KeyedState:
         return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
     def _add_keys(self, batch: AnyRows, slots: npt.NDArray[np.int64], before: int) -> None:
+        self._reserve(self.index.size)
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)
             self._keys.append(decode_dictionaries(take_columns(batch, rows, self.key_fields)))
             if len(self._keys) > 256:
                 self.keys()
-        self._reserve(self.index.size)
 
     def _reserve(self, size: int) -> None:
         if size <= self._capacity:
@@ -525,6 +525,7 @@ class KeyedState:
         self._saved = self.index.size
 
     def _piece(self, kind: str, slots: npt.NDArray[np.int64], new: int) -> bytes:
+        names, keys = self._output_names, self.keys()
         rows = {"slot": pa.array(slots.astype(np.int32))}
         if self.index.ttl:
             rows["last"] = pa.array(self.index.last_seen[slots])
@@ -533,7 +534,7 @@ class KeyedState:
         time = [] if self.time is None else self.time.snapshot()
         if kind not in self._identities:
             self._identities[kind] = json.dumps(state_identity(self.task, kind)).encode()
-        return encode_snapshot(self._identities[kind], self._output_names, time, rows, self.keys(), new)
+        return encode_snapshot(self._identities[kind], names, time, rows, keys, new)
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows the loaded state.

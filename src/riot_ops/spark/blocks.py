@@ -8,7 +8,7 @@ emits them; only the writer's message crosses, in a block addressed to the sinks
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.ipc import CompressionTrial, decode, encode
+from riot_ops.core.ipc import CompressionTrial, encode
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
@@ -44,9 +44,6 @@ __all__ = [
     "blocks_to_batch",
     "blocks_to_frame",
     "bucket_labels",
-    "read_blocks",
-    "records_by_stream",
-    "split_by_stage",
 ]
 
 #: The labels of the buckets of each stage, see :func:`bucket_labels`.
@@ -110,32 +107,6 @@ def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
 def blocks_to_frame(blocks: list[Block]) -> Any:
     """Return blocks as the rows of a pandas frame, the output of a stage."""
     return blocks_to_batch(blocks).to_pandas(use_threads=False)  # threads are slower for a few rows
-
-
-def read_blocks(rows: Any) -> list[Block]:
-    """Read blocks from the rows of a table, a batch or a pandas frame."""
-    return [Block(*values) for values in zip(*(_values(rows[name]) for name in BLOCKS.names), strict=True)]
-
-
-def _values(column: Any) -> list[Any]:
-    return column.to_pylist() if isinstance(column, (pa.Array, pa.ChunkedArray)) else list(column)
-
-
-def split_by_stage(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list[Block]]:
-    """Split blocks into those that some stages read, and those that they pass on unchanged."""
-    here: list[Block] = []
-    passing: list[Block] = []
-    for block in blocks:
-        (here if block.stage in stages else passing).append(block)
-    return here, passing
-
-
-def records_by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
-    """Decode the records of blocks, by stream."""
-    found: dict[str, list[pa.RecordBatch]] = {}
-    for block in blocks:
-        found.setdefault(block.stream, []).extend(decode(block.payload))
-    return found
 
 
 def bucket_labels(n: int, partitions: int) -> list[int]:
@@ -232,7 +203,6 @@ class Packer:
         self._first = float("inf")
         self._last = 0.0
         self._turn = 0
-        self._records = self._state_keys = 0
 
     def stamp(self, first_us: float, last_us: float) -> None:
         """Note when the records that follow arrived at the source."""
@@ -252,28 +222,28 @@ class Packer:
                     else:
                         self._writer.write(sink, batch)
 
-    def count(self, steps: Mapping[str, tuple[int, int]], records: int = 0, state_keys: int = 0) -> None:
-        """Count the records that each step processed and rejected, those of sources, and the keys with state."""
-        self._records += records
-        self._state_keys += state_keys
-        if self._writer is not None:
-            self._writer.count(steps)
+    def close(
+        self, steps: Mapping[str, tuple[int, int]] | None = None, records: int = 0, state_keys: int = 0
+    ) -> Iterator[Block]:
+        """Yield the blocks that are not full, and the writer's message.
 
-    def close(self) -> Iterator[Block]:
-        """Yield the blocks that are not full, and the writer's message."""
+        ``steps`` are the records that each step processed and rejected, ``records`` those of sources, and
+        ``state_keys`` the keys with state.
+        """
         for (_, name), buffer in self._buffers.items():
             for batch in buffer.drain():
                 yield from self._spread(buffer.stage, name, batch)
         for key in list(self._held):
             yield self._block(*key)
         if self._writer is not None:
+            self._writer.count(steps or {})
             message = msgspec.msgpack.encode(self._writer.finish())
             rows = sum(self._writer.rows.values())
             bucket = self._sink_bucket()
             yield Block(SINK_STAGE, bucket, "", rows, self._first, self._last, message)
             dead = self._writer.rows.get(ERRORS_STREAM, 0)
             late = sum(n for reason, n in self._writer.reasons.items() if reason.endswith(LATE))
-            counts = (self._records, dead, late, rows - dead, self._state_keys)
+            counts = (records, dead, late, rows - dead, state_keys)
             for name, n in zip(METRICS, counts, strict=True):
                 if n:
                     yield Block(METRICS_STAGE, bucket, name, n, self._first, self._last, b"")

@@ -38,20 +38,10 @@ from riot_ops.runtime.error_column import (
     rejected_rows,
     result_schema,
 )
-from riot_ops.spark.blocks import (
-    BLOCKS,
-    FLUSHED_PREFIX,
-    Block,
-    Labels,
-    Packer,
-    blocks_to_batch,
-    bucket_labels,
-    read_blocks,
-    records_by_stream,
-    split_by_stage,
-)
+from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, bucket_labels
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
+from riot_ops.spark.received_blocks import read_blocks, records_by_stream, split_by_stage
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
 from riot_ops.spark.session_check import check_session
 from riot_ops.spark.sink import SinkRoutes

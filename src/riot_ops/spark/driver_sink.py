@@ -20,6 +20,8 @@ __all__ = ["DriverSink"]
 SUFFIX = ".blocks"
 #: A block has this many rows, or batches.
 BLOCK_ROWS, MAX_HELD_BATCHES = 131_072, 4096
+#: How records for the driver are encoded.
+BUFFERING = Buffering()
 #: Maximum bytes of the blocks of one writer: they cross the JVM in one piece.
 MAX_BYTES = 1 << 30
 
@@ -77,7 +79,7 @@ class _BlockWriter(Writer):
 
     def _pack(self, stream: str) -> None:
         self._rows[stream] = 0
-        payload = encode(unify_schemas(self._held.pop(stream)), Buffering())
+        payload = encode(unify_schemas(self._held.pop(stream)), BUFFERING)
         self._blocks.append((stream, payload))
         self._bytes += len(payload)
         if self._bytes > MAX_BYTES:

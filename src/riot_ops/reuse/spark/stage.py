@@ -19,7 +19,8 @@ from riot_ops.reuse.spark.source import EXPORT, START, BatchInfo, StartPoint
 from riot_ops.reuse.spark.topic_writer import TopicOutput
 from riot_ops.runtime.engine import Engine
 from riot_ops.spark.blocks import Block, Packer
-from riot_ops.spark.stage import SOURCE_END, CachedEngine, Head, StageProcessor, cached_engines
+from riot_ops.spark.stage import SOURCE_END, StageProcessor
+from riot_ops.spark.state_chain import CachedEngine, StateChain, cached_engines
 
 __all__ = ["SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
 
@@ -72,7 +73,7 @@ class FragmentStage(StageProcessor):
         self._layouts = layouts
         self._folder = folder
 
-    def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
+    def _process(self, bucket: int, blocks: list[Block], variable: Any) -> Iterator[Any]:
         flushes = [b for b in blocks if b.stream == SOURCE_END]
         self._info = msgspec.msgpack.decode(flushes[0].payload, type=BatchInfo)
         self._layout = self._layouts.get(self._info.control)
@@ -80,7 +81,7 @@ class FragmentStage(StageProcessor):
         self._stage = self._plan.stages[self._stage.index]
         blocks = [b for b in blocks if b.stream != SOURCE_END]
         blocks += [replace(flushes[0], payload=source.encode()) for source in self._info.ended]
-        yield from super()._process(bucket, blocks)
+        yield from super()._process(bucket, blocks, variable)
         if self._info.control.hold:
             self._export(bucket)
 
@@ -89,21 +90,16 @@ class FragmentStage(StageProcessor):
         cached = cached_engines(self._run).pop((self._stage.index, bucket))
         write_states(self._folder / EXPORT / self._name(bucket), cached.engine.snapshot())
 
-    def _load(self, bucket: int) -> tuple[Head, CachedEngine]:
-        head, cached = super()._load(bucket)
+    def _load(self, bucket: int, chain: StateChain) -> CachedEngine:
+        cached = super()._load(bucket, chain)
         seed = self._folder / SEED / self._name(bucket)
-        if head.generation < 0 and seed.exists():
+        if chain.head.generation < 0 and seed.exists():
             cached.engine.restore(read_states(seed))
         self._fit_engine(cached.engine)
-        return head, cached
-
-    def _catch_up(self, cached: CachedEngine, head: Head) -> bool:
-        # all state of steps that have joined since this engine's last micro-batch is in the links
-        self._fit_engine(cached.engine)
-        return super()._catch_up(cached, head)
+        return cached
 
     def _fit_engine(self, engine: Engine) -> None:
-        """Give an engine exactly the steps of the layout."""
+        """Give an engine exactly the steps of the layout; all state of those that have joined since is in the links."""
         engine.drop({step.id for step in engine.steps} - {step.id for step in self._stage.steps})
         engine.extend([step for step in self._stage.steps if not engine.has(step.id)])
         engine.outputs, engine.entries = self._stage.outputs, self._stage.entries
