@@ -121,6 +121,28 @@ def test_back_end_without_counts_charges_nothing():
     assert manager.usage().owners == {} and manager.usage().steps[0].owners == ("ada",)
 
 
+def test_unreadable_counts_refuse_no_action(local, monkeypatch, caplog):
+    manager, source, turn = local
+    manager.submit(flow("a"), source, ro.MemorySink(), owner="ada")
+    turn()
+    with monkeypatch.context() as patch:
+
+        def damaged():
+            raise ro.ConnectorError("a topic is damaged")
+
+        patch.setattr(manager.backend, "record_counts", damaged)
+        manager.submit(flow("b"), source, ro.MemorySink(), owner="bob")
+        manager.pause("a")
+        manager.resume("a")
+        manager.remove("a")
+        with pytest.raises(ro.ConnectorError, match="damaged"):
+            manager.usage()
+    assert manager.names == ["b"]
+    assert caplog.text.count("the records of readings.0") == 4
+    turn()
+    assert charged(manager) == {"bob": 200}
+
+
 def test_queries_charge_as_in_process(tmp_path):
     source = Gated(ro.MemorySource(READINGS), tmp_path / "gate")
     backend = FakeSpark(tmp_path / "back")

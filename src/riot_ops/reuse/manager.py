@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError, StateError, did_you_mean, exception_text
+from riot_ops.core.errors import ConfigError, RiotError, StateError, did_you_mean, exception_text
 from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
@@ -47,6 +48,8 @@ from riot_ops.reuse.usage import Usage, UsageMeter
 from riot_ops.reuse.warm_up import check_warmable
 
 __all__ = ["POLICIES", "ReuseManager"]
+
+_log = logging.getLogger("riot_ops")
 
 POLICIES = ("always", "stateless", "bounded_warm")
 
@@ -346,9 +349,15 @@ class ReuseManager:
         return {name: submission.owner for name, submission in self._flows.items()}
 
     def _settle(self, *steps: str) -> None:
-        """Charge the records of steps whose users are about to change."""
-        if steps:
-            self._usage.settle(steps, self.backend.record_counts(), self.ledger, self._owners())
+        """Charge the records of steps whose users are about to change; no action fails because of it."""
+        if not steps:
+            return
+        try:
+            counts = self.backend.record_counts()
+        except RiotError as error:  # a damaged file: the next change, or the next report, charges them
+            _log.warning("the records of %s are charged later: %s", ", ".join(steps), error)
+        else:
+            self._usage.settle(steps, counts, self.ledger, self._owners())
 
     def explain_sharing(self) -> str:
         """Describe the savings in words, with the rates since the previous report where the back end counts records."""
