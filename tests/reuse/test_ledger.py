@@ -11,6 +11,7 @@ from hypothesis import given, settings
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.reuse import ReuseManager
+from riot_ops.reuse.ledger import connected_parts
 from tests.random_flows import SCHEMA
 from tests.reuse.merging_dataflows import apart, merged, prefix
 from tests.reuse.sharing import check
@@ -110,3 +111,20 @@ def test_sharing_does_not_depend_on_the_order_of_submission(choose):
         one.remove(gone.name)
     rest, _ = submitted(*(flow for flow in flows if flow is not gone))
     assert manager.canonical() == other.canonical() == rest.canonical()
+
+
+@given(st.lists(st.sets(st.integers(0, 12), min_size=1, max_size=3), max_size=12))
+def test_connected_parts_are_those_of_a_search_along_the_ties(ties):
+    def reached(one):
+        found, waiting = {one}, [one]
+        while waiting:
+            now = waiting.pop()
+            more = set().union(*(tie for tie in ties if now in tie)) - found
+            found |= more
+            waiting += more
+        return found
+
+    parts = connected_parts(ties)
+    members = list(dict.fromkeys(one for part in parts for one in part))
+    assert sorted(members) == sorted(set().union(*ties)) and sum(map(len, parts)) == len(members)
+    assert all(part == reached(one) for part in parts for one in part)

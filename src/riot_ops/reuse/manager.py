@@ -25,6 +25,7 @@ from riot_ops.reuse.log import ActionLog, Journal, compacted_actions, replay
 from riot_ops.reuse.reports import (
     Explanation,
     Removed,
+    SavingsMeter,
     Submitted,
     explain_addition,
     format_savings,
@@ -33,7 +34,6 @@ from riot_ops.reuse.reports import (
     sharing_counts,
 )
 from riot_ops.reuse.saved_state import Rebind, dump_state, parse_state, recreate_deployments
-from riot_ops.reuse.savings import SavingsMeter
 from riot_ops.reuse.signature import StepIdentity
 from riot_ops.reuse.submission import (
     CheckedRequests,

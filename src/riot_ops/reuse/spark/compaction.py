@@ -15,9 +15,8 @@ from riot_ops.reuse.spark.failures import StepFailure
 from riot_ops.reuse.spark.files import read_json
 from riot_ops.reuse.spark.fragment import Fragment, with_upstream
 from riot_ops.reuse.spark.source import EXPORT, OFFSET, StartPoint
-from riot_ops.reuse.spark.spec import FragmentSpec
+from riot_ops.reuse.spark.spec import FragmentSpec, required_steps
 from riot_ops.reuse.spark.stage import SEED, bucket_file, read_states, write_states
-from riot_ops.reuse.spark.steps import required_steps
 from riot_ops.reuse.topic import UpstreamProgress
 from riot_ops.runtime.repartition import repartition_state
 

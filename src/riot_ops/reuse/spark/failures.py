@@ -18,7 +18,7 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
 from riot_ops.ingest.step import IngestStep
 from riot_ops.reuse.spark.files import read_json, write_json
-from riot_ops.reuse.spark.steps import input_streams
+from riot_ops.reuse.spark.spec import input_streams
 from riot_ops.spark.sink import batch_number
 
 __all__ = [

@@ -23,9 +23,8 @@ from riot_ops.reuse.spark.failures import StepFailure, clear_errors, disabled, r
 from riot_ops.reuse.spark.files import read_json, write_json
 from riot_ops.reuse.spark.layout import Layout, LayoutStore
 from riot_ops.reuse.spark.source import START, FragmentReader, StartPoint, TopicFeed
-from riot_ops.reuse.spark.spec import FragmentSpec, StageSpec
+from riot_ops.reuse.spark.spec import FragmentSpec, StageSpec, input_streams, required_steps
 from riot_ops.reuse.spark.stage import FragmentStage
-from riot_ops.reuse.spark.steps import input_streams, required_steps
 from riot_ops.reuse.spark.topic_writer import FragmentSink, TopicOutput
 from riot_ops.reuse.spark.trigger import Trigger
 from riot_ops.reuse.topic import Head, Topic, UpstreamProgress

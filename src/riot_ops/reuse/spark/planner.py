@@ -15,8 +15,7 @@ from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.reuse.shared_source import SharedSource, check_exclusive, has_placeholder, required_sources
 from riot_ops.reuse.spark.fragment import Fragment
-from riot_ops.reuse.spark.spec import FragmentSpec, TopicInput
-from riot_ops.reuse.spark.steps import input_streams
+from riot_ops.reuse.spark.spec import FragmentSpec, TopicInput, input_streams
 from riot_ops.reuse.spark.subscriber import Subscriber, Subscription
 from riot_ops.reuse.submission import Deployment, Submission, lower_placed
 from riot_ops.reuse.topic import UpstreamProgress

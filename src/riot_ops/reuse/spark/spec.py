@@ -1,14 +1,17 @@
-"""The definition of a fragment, as kept in its folder."""
+"""The definition of a fragment, as kept in its folder, and the dependencies between its steps."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from typing import Literal
 
 import msgspec
 
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
+from riot_ops.ingest.step import IngestStep
 from riot_ops.reuse.topic import UpstreamProgress
 
-__all__ = ["FragmentSpec", "StageSpec", "TopicInput"]
+__all__ = ["FragmentSpec", "StageSpec", "TopicInput", "input_streams", "required_steps"]
 
 
 class TopicInput(msgspec.Struct):
@@ -85,3 +88,21 @@ class FragmentSpec(msgspec.Struct):
     layout: str = ""
     replaces: list[str] = []
     together: list[str] = []
+
+
+def input_streams(step: Step) -> set[str]:
+    """Return the streams that a step reads, those of its watermarks included."""
+    if isinstance(step.operator, IngestStep):
+        return set()
+    return {*step.inputs, *(step.clock.streams if step.clock is not None else ())}
+
+
+def required_steps(steps: Iterable[Step], wanted: Set[str]) -> set[str]:
+    """Return the ids of the steps that the wanted streams depend on; ``steps`` are in topological order."""
+    found: set[str] = set()
+    needed = set(wanted)
+    for step in reversed(list(steps)):
+        if step.id in needed or (isinstance(step.operator, IngestStep) and step.id + HEARTBEAT_SUFFIX in needed):
+            found.add(step.id)
+            needed.update(input_streams(step))
+    return found

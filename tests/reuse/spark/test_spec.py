@@ -7,7 +7,7 @@ import itertools
 import riot_ops as ro
 import riot_ops.tasks as t
 from riot_ops.graph.lowering import lower
-from riot_ops.reuse.spark.steps import required_steps
+from riot_ops.reuse.spark.spec import required_steps
 
 
 def test_required_steps_are_those_upstream_of_wanted_streams():
