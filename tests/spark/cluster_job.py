@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
     assert sorted(map(exact, query["smooth"].to_pylist())) == wanted
     assert (summary.messages, summary.rows, summary.batches) == (300, {"smooth": len(wanted)}, 3)
     try:
-        dataflow().start(spark, source, out=disk / "out").wait(240)
+        dataflow().start(spark, source, out=disk / "out").wait("4min")
     except ConnectorError as error:
         assert f"{disk}/out must be a folder that the driver and all workers share" in str(error), error
     else:
@@ -97,7 +97,7 @@ def main(folder: Path) -> None:
     else:
         raise AssertionError("a query started whose checkpoint cannot be continued")
     shared = folder / "shared"  # is not hidden from the worker
-    summary = dataflow().start(spark, source, checkpoint=shared).wait(240)
+    summary = dataflow().start(spark, source, checkpoint=shared).wait("4min")
     assert summary.messages == 300
     spark.stop()
 

@@ -105,7 +105,7 @@ def test_restart_over_grown_input_equals_local_run(spark, tmp_path):
         write_stream(ro.streams.city(sensors=3, messages=messages), file)
         places = [{"out": tmp_path / r / "out", "checkpoint": tmp_path / r / "kept"} for r in ("local", "spark")]
         flow.run(ro.streams.replay(file), **places[0])
-        flow.start(spark, ro.streams.replay(file), partitions=1, **places[1]).wait(120)
+        flow.start(spark, ro.streams.replay(file), partitions=1, **places[1]).wait("2min")
         for stream in ("parse", "average"):
             there, here = (Counter(map(exact, table(p["out"], stream))) for p in places)
             assert there == here

@@ -142,7 +142,7 @@ def test_failed_start_can_be_repeated(spark, tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("riot_ops.spark.runner.check_session", lambda *_, **__: None)
             with pytest.raises(ro.RiotError):
-                flow.start(spark, rows, partitions=1, **options).wait(120)
+                flow.start(spark, rows, partitions=1, **options).wait("2min")
     finally:
         on_spark.configure(spark)
     assert HDFS in (tmp_path / "c" / "offsets" / "0").read_text()

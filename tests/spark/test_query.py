@@ -44,7 +44,7 @@ def test_micro_batches_without_progress_are_counted(spark, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("reported", [0, 1])
 def test_continued_query_counts_its_own_micro_batches(spark, tmp_path, monkeypatch, reported):
-    start(spark, tmp_path, 300).wait(60)
+    start(spark, tmp_path, 300).wait("1min")
     query = start(spark, tmp_path, 500)
     query.streaming.awaitTermination(60)
     everything = query.streaming.recentProgress

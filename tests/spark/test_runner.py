@@ -89,9 +89,9 @@ def test_buffering_sets_arrow_batches_and_trigger(spark, monkeypatch):
         assert query["in"]["value"].to_pylist() == [row["value"] for row in rows]
     arrow = {ARROW_RECORDS: "65536", ARROW_BYTES: str(1 << 20)}
     assert seen_settings == [
-        {"processingTime": "1 second"},
+        {"processingTime": "1000 milliseconds"},
         {PARTITIONS: "1", **arrow},
-        {"processingTime": "0 seconds"},
+        {"processingTime": "0 milliseconds"},
         {PARTITIONS: "1", **arrow},
         {PARTITIONS: "1", ARROW_BYTES: str(64 << 20)},  # the session limits batches by records only
         {PARTITIONS: "1", ARROW_RECORDS: "16384", ARROW_BYTES: "16384"},  # latency has no trigger
@@ -199,7 +199,7 @@ def test_query_over_a_folder_finds_new_files_in_any_order(spark, tmp_path, form)
 
     def run(**options):
         source = ro.read(folder) if form == "csv" else ro.streams.replay(folder)
-        flow.start(spark, source, **where, **options).wait(120)
+        flow.start(spark, source, **where, **options).wait("2min")
         table = pq.read_table(sorted((tmp_path / "out" / records.id).glob("*.parquet")))
         return sorted(zip(table["device"].to_pylist(), table["value"].to_pylist(), strict=True))
 
