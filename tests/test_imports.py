@@ -19,7 +19,8 @@ PACKAGE = Path(riot_ops.__file__).parent
 LAYERS = (
     ("core",),
     ("kernels", "connectors"),
-    ("ingest", "models", "sketches", "tables", "windows"),
+    ("ingest", "models", "sketches", "windows"),
+    ("tables",),
     ("task",),
     ("operators",),
     ("tasks",),

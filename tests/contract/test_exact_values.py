@@ -196,7 +196,7 @@ CASES: dict[str, list[Exact]] = {
 #: Tasks that compute in float64, as their documentation says; all other numbers are unchanged.
 COMPUTED = {
     *("AVG", "BAY", "BND", "BOL", "BSM", "CDT", "CLA", "CLS", "DCR", "DCS", "DTT", "ERR", "EWM", "HMD"),
-    *("INP", "KAL", "LEX", "MKS", "MLR", "MLT", "MPM", "NNT", "PI", "PLT", "QLB", "RMD"),
+    *("INP", "KAL", "LEX", "MKS", "MLR", "MLT", "NNT", "PI", "PLT", "QLB", "RMD"),
     *("SHA", "SLM", "SLR", "SPC", "SSM", "VAR", "WAV"),
 }
 #: Tasks whose values are texts, times of records, or results of the user's function.

@@ -70,23 +70,19 @@ def fill_grid(
 
 @kernel
 def match_points(
-    lat: Any, lon: Any, speed: Any, min_speed: Any, box: Any,
+    lat: Any, lon: Any,
     x1: Any, y1: Any, x2: Any, y2: Any, road: Any, reach: Any,
     west: Any, south: Any, cell: Any, columns: Any, rows: Any, edges: Any, entries: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write the road of the nearest segment of each point, -1 if the point is not within the road's reach.
 
-    Among segments at the same distance the first counts. Points outside of ``box`` (minimum and maximum latitude, then
-    longitude) have no road, nor have points whose speed is not above 0 or below ``min_speed``; an empty ``speed`` means
-    that all points move.
+    Among segments at the same distance the first counts. Points that are not on Earth have no road.
     """
     for i in range(lat.size):
         out[i] = -1
         x = lon[i]
         y = lat[i]
-        if not (box[0] <= y <= box[1] and box[2] <= x <= box[3]):
-            continue
-        if speed.size > 0 and not (speed[i] > 0.0 and speed[i] >= min_speed):
+        if not (-90.0 <= y <= 90.0 and -180.0 <= x <= 180.0):
             continue
         column = (x - west) / cell
         row = (y - south) / cell

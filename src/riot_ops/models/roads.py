@@ -123,19 +123,22 @@ class RoadIndex:
         """Ids of the roads."""
         return pa.array(self.roads.ids)
 
-    def find(
-        self, lat: Floats, lon: Floats, box: Box | None = None, speed: Floats | None = None, min_speed: float = 0.0
-    ) -> npt.NDArray[np.int64]:
+    def find(self, lat: Floats, lon: Floats) -> npt.NDArray[np.int64]:
         """Return the index of the nearest road of each point, -1 if none is within reach.
 
         Distances are in the plane that touches the earth at the point: ``dx = dlon cos(lat) 111 320 m`` and
         ``dy = dlat 111 320 m``. Among roads at the same distance the smallest id counts.
         """
         out = np.empty(lat.size, np.int64)
-        within = np.array((-90.0, 90.0, -180.0, 180.0) if box is None else box)
-        moving = np.empty(0) if speed is None else speed
-        points = (readonly(lat), readonly(lon), readonly(moving), min_speed, readonly(within))
-        arguments: tuple[Any, ...] = (*points, *self._segments, self._owner, self._reach, *self._grid, out)
+        arguments: tuple[Any, ...] = (
+            readonly(lat),
+            readonly(lon),
+            *self._segments,
+            self._owner,
+            self._reach,
+            *self._grid,
+            out,
+        )
         match_points(*arguments)
         return out
 

@@ -6,8 +6,9 @@ CSVTable(path='stations.csv', key=('id',))
 """
 
 from riot_ops.tables.networks import Networks
+from riot_ops.tables.road_network import RoadNetwork
 from riot_ops.tables.store_table import StoreTable
 from riot_ops.tables.table import Table, table_from
 from riot_ops.tables.text_tables import CSVTable, InlineTable, KeyFile
 
-__all__ = ["CSVTable", "InlineTable", "KeyFile", "Networks", "StoreTable", "Table", "table_from"]
+__all__ = ["CSVTable", "InlineTable", "KeyFile", "Networks", "RoadNetwork", "StoreTable", "Table", "table_from"]

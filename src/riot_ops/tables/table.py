@@ -113,6 +113,7 @@ _KINDS = {
     "key_file": ("text_tables", "KeyFile"),
     "inline_table": ("text_tables", "InlineTable"),
     "networks": ("networks", "Networks"),
+    "road_network": ("road_network", "RoadNetwork"),
     "store_table": ("store_table", "StoreTable"),
 }
 

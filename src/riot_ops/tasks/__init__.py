@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.history_median import HistoryMedian
     from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
     from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
-    from riot_ops.dataflows.dspbench.operators.match_roads import MatchRoads
     from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
     from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
     from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
@@ -141,7 +140,6 @@ _TASKS = {
     "Lookup": ("LKP", "riot_ops.tasks.lookup.lookup"),
     "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
     "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
-    "MatchRoads": ("MPM", "riot_ops.dataflows.dspbench.operators.match_roads"),
     "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
     "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
@@ -248,7 +246,6 @@ __all__ = [
     "Lookup",
     "MapFunction",
     "MarkovScore",
-    "MatchRoads",
     "MovingAverage",
     "NoOp",
     "PairDelay",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.tables import RoadNetwork
 
 __all__ = ["traffic_monitoring"]
 
@@ -31,10 +33,11 @@ def traffic_monitoring(
     Parameters
     ----------
     roads : str, optional
-        Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tasks.MatchRoads`; by default 24
+        Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tables.RoadNetwork`; by default 24
         straight roads over Beijing.
-    latitude, longitude : (float, float), default (39.689602, 40.12241) and (116.105789, 116.670021)
-        Bounds of the area; positions outside are dropped.
+    box : tuple of 4 float, default (39.689602, 40.12241, 116.105789, 116.670021)
+        Minimum and maximum latitude, minimum and maximum longitude of the area; positions outside are dropped,
+        positions on the border are not.
     id_key : str, default "osm_id"
         Property of a GeoJSON or shapefile with the id of a road.
     width_key : str, optional
@@ -65,6 +68,8 @@ def traffic_monitoring(
     [(1000, 40.0, 1), (1000, 41.0, 2)]
     """
     check_arguments(traffic_monitoring, locals())
+    if not (box[0] <= box[1] and box[2] <= box[3]):
+        raise ConfigError(f"box must be minimum and maximum latitude, minimum and maximum longitude, got {box}")
     flow = Dataflow("traffic_monitoring")
     fields = {
         "id": (0, "int64"),
@@ -75,16 +80,8 @@ def traffic_monitoring(
         "speed": (5, "double"),
         "bearing": (6, "int64"),
     }
-    match = t.MatchRoads(
-        roads=roads,
-        box=box,
-        speed_field="speed",
-        min_speed=1.0 if integer else 0.0,  # a lower speed is truncated to 0
-        road_width=road_width,
-        tolerance=tolerance,
-        id_key=id_key,
-        width_key=width_key,
-    )
+    network = RoadNetwork(roads, road_width, tolerance, id_key, width_key)
+    match = t.Lookup(table=network, on=("latitude", "longitude"), on_missing="drop")
     average = t.ClippedAverage(
         by=("road_id",), value="speed", output="average_speed", window=window, sigma=sigma, whole=integer
     )
@@ -92,5 +89,8 @@ def traffic_monitoring(
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
     traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     traces = traces >> t.Project(fields=tuple(name for name in fields if name not in ("id", "event_time")))
-    matched = traces.shuffle().to(match, id="match")
+    slowest = "speed >= 1.0" if integer else "speed > 0.0"  # a speed below 1 is truncated to 0
+    area = f"{box[0]!r} <= latitude <= {box[1]!r} and {box[2]!r} <= longitude <= {box[3]!r}"
+    moving = traces.shuffle().to(t.Filter(f"{area} and {slowest}"), id="area")
+    matched = moving.to(match, id="match")
     return flow.sink("speeds_sink", matched.partition_by("road_id").to(average, id="speeds"))

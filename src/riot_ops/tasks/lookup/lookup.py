@@ -21,7 +21,7 @@ from riot_ops.core.parameters import CellIndex, Names
 from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
 from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
 from riot_ops.kernels.text.strings import non_utf8
-from riot_ops.tables import Networks, StoreTable, table_from
+from riot_ops.tables import Networks, RoadNetwork, StoreTable, table_from
 from riot_ops.tables.table import NO_ROW, Column
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import reject, scratch
@@ -42,9 +42,11 @@ class Lookup(StatelessTask):
         The values of each key, a text or a sequence of texts; the path of a CSV file whose first line names its
         columns; or a :class:`~riot_ops.tables.CSVTable` whose key has another name than the field,
         :class:`~riot_ops.tables.KeyFile` of lines ``key:value,value``, :class:`~riot_ops.tables.Networks` for
-        internet addresses, or :class:`~riot_ops.tables.StoreTable` in a database or Azure Tables.
+        internet addresses, :class:`~riot_ops.tables.RoadNetwork` for positions, or
+        :class:`~riot_ops.tables.StoreTable` in a database or Azure Tables.
     on : tuple of str
-        The text field with the key, or the fields that form it. A row of a store table has a key of its own.
+        The text field with the key, or the fields that form it; for roads the latitude and the longitude. A row of a
+        store table has a key of its own.
     columns : tuple of str, mapping of str to str, or None, default None
         The columns to add; a mapping has the column of each new field. For a table without names of columns, such as a
         mapping, a name for each value. None: all columns.
@@ -66,7 +68,8 @@ class Lookup(StatelessTask):
 
     Shapes and rates
     ----------------
-    text[n] -> text[m] in each column (a store's values have the types of its schema), 1:0/1. No state. O(1) time per
+    text[n] -> text[m] in each column (a store's values have the types of its schema), 1:0/1; of roads float64[n],
+    float64[n] -> int64[m] or text[m]. No state. O(1) time per
     record, for networks O(log networks); of a store one look-up per distinct key of a batch, ``parallel`` at a time.
 
     Missing values
@@ -135,7 +138,9 @@ class Lookup(StatelessTask):
             raise ConfigError(f"on must be the one field with the line where column is given, got {self.on!r}")
         text_only = (self.default, self.line, self.column, self.coded or None)
         if not self.table.textual and any(one is not None for one in text_only):
-            raise ConfigError("default, line, column and coded are for tables of texts, not for a StoreTable")
+            raise ConfigError(
+                f"default, line, column and coded are for tables of texts, not for {type(self.table).__name__}"
+            )
         if self.line is not None and self.line in (*self.on, *self.names):
             raise ConfigError(f"line must not be {self.line!r}, a field of the key or of a value")
         if self.default is not None and self.on_missing != "null":
@@ -312,6 +317,16 @@ class Lookup(StatelessTask):
         schema = {"x": "double", "text": "string", "n": "int64"}
         rows = StoreTable(store=store, table="cases", partition="p", row="{key}", schema=schema)
         keys = pa.RecordBatch.from_pydict({"key": ["a", "ü/", None, "gone", "wrong", "a", ""], "x": list("abcdefg")})
+        positions = pa.RecordBatch.from_pydict(
+            {
+                "latitude": [39.6983, 39.6982, 40.0, None, float("nan"), float("inf"), 39.6983, 0.0],
+                "longitude": [116.3, 116.25, 116.65, 116.3, 116.3, 116.3, float("-inf"), 0.0],
+            }
+        )
+        where = ("latitude", "longitude")
+        yield Case(cls(table=RoadNetwork(), on=where, on_missing="drop"), positions, "roads")
+        wide = RoadNetwork(road_width=500.0, tolerance=300.0)
+        yield Case(cls(table=wide, on=where, columns={"latitude": "road_id"}), positions, "roads, null")
         yield Case(cls(table=rows, on_missing="reject"), keys, "store")
         yield Case(cls(table=rows), keys, "store, null")
 

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.models.roads import BEIJING
+from riot_ops.tables import RoadNetwork
+
+ON = ("latitude", "longitude")
 
 
-def test_dropped_positions():
-    session = t.MatchRoads(speed_field="v", min_speed=2.0, box=BEIJING, output="road").session()
-    here = {"latitude": 39.6983, "longitude": 116.3, "v": 2.0}
-    assert session.push(here)[0]["road"] == 1000
-    for change in ({"v": 1.9}, {"v": None}, {"latitude": None}, {"longitude": float("nan")}, {"latitude": 39.68}):
-        assert session.push({**here, **change}) == []
-    wide = t.MatchRoads(box=BEIJING, road_width=1e6).session()
-    for lat, lon in ((BEIJING[0], BEIJING[2]), (BEIJING[1], BEIJING[3])):  # on the border
-        assert len(wide.push({"latitude": lat, "longitude": lon})) == 1
-        beyond = 0.0 if lat == BEIJING[0] else np.inf
-        for name, of in (("latitude", lat), ("longitude", lon)):
-            assert wide.push({"latitude": lat, "longitude": lon, name: np.nextafter(of, beyond)}) == []
-    standing = t.MatchRoads(speed_field="v").session()
-    assert len(standing.push({**here, "v": 1e-9})) == 1
-    assert standing.push({**here, "v": 0.0}) == []
+def roads(path=None, on_missing="drop", columns=("road_id",), **options):
+    return t.Lookup(table=RoadNetwork(path, **options), on=ON, on_missing=on_missing, columns=columns)
+
+
+def test_position_without_a_road_is_missing():
+    here, places = (
+        {"latitude": 39.6983, "longitude": 116.3},
+        [{"latitude": None}, {"longitude": float("nan")}, {"latitude": 39.68}],
+    )
+    rows = [here, *({**here, **change} for change in places)]
+    assert [row["road_id"] for row in roads().session().push_many(rows)] == [1000]
+    nulls = roads(on_missing="null", columns={"road": "road_id"}).session().push_many(rows)
+    assert [row["road"] for row in nulls] == [1000, None, None, None]
+    session = roads(on_missing="reject").session()
+    assert len(session.push_many(rows)) == 1 and [e["reason"] for e in session.errors] == ["unknown_key"] * 3
+    wide = roads(road_width=1e9).session()
+    assert len(wide.push_many([here, {**here, "latitude": 90.1}, {**here, "longitude": -180.1}])) == 1
+    assert len(roads(tolerance=0.0, road_width=0.1).session().push_many([{**here, "latitude": 39.69831}])) == 0
 
 
 def geojson(*features):
@@ -46,9 +50,7 @@ def test_ids_and_widths_by_other_names(tmp_path):
     on, beside = {"latitude": 0.0, "longitude": 0.5}, {"latitude": 0.002, "longitude": 0.5}  # 223 m away
 
     def found(**keys):
-        return [
-            [row["road_id"] for row in t.MatchRoads(roads=str(path), **keys).session().push(p)] for p in (on, beside)
-        ]
+        return [[row["road_id"] for row in roads(str(path), **keys).session().push(p)] for p in (on, beside)]
 
     assert found() == [[9], []]
     assert found(id_key="name") == [["A 1"], []]
@@ -79,31 +81,32 @@ def test_ids_and_widths_by_other_names(tmp_path):
 def test_invalid_road_files_are_refused(tmp_path, name, text, error_text):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=error_text):
-        t.MatchRoads(roads=str(tmp_path / name), width_key="half" if name == "e.json" else None)
+        RoadNetwork(str(tmp_path / name), width_key="half" if name == "e.json" else None)
     with pytest.raises(ConfigError, match="cannot be read"):
-        t.MatchRoads(roads=str(tmp_path / "none.csv"))
+        RoadNetwork(str(tmp_path / "none.csv"))
 
 
 def test_changed_network_is_read_again(tmp_path):
     path = tmp_path / "roads.csv"
     path.write_text("road_id,seq,lon,lat\n1,1,0,0\n1,2,1,0\n")
-    task = t.MatchRoads(roads=str(path))
+    task = roads(str(path))
     point = pa.RecordBatch.from_pydict({"latitude": [0.0], "longitude": [0.5]})
     assert task.session().push_batch(point)["road_id"].to_pylist() == [1]
     path.write_text("road_id,seq,lon,lat\nnew,1,0,0\nnew,2,1,0\n")
     assert task.session().push_batch(point)["road_id"].to_pylist() == ["new"]
 
 
+@pytest.mark.parametrize("parameters", [{"road_width": 0.0}, {"tolerance": -1.0}], ids=str)
+def test_misuse_is_refused(parameters):
+    with pytest.raises(ConfigError, match=next(iter(parameters))):
+        RoadNetwork(**parameters)
+
+
 @pytest.mark.parametrize(
-    ("parameters", "error_text"),
-    [
-        ({"box": (1, 0, 0, 1)}, "box"),
-        ({"min_speed": 1.0}, "min_speed"),
-        ({"road_width": 0.0}, "width"),
-        ({"tolerance": -1.0}, "tolerance"),
-    ],
-    ids=str,
+    "wrong", [{"on": "latitude"}, {"default": "?", "on_missing": "null"}, {"coded": True}, {"columns": "road"}]
 )
-def test_misuse_is_refused(parameters, error_text):
-    with pytest.raises(ConfigError, match=error_text):
-        t.MatchRoads(**parameters)
+def test_wrong_lookups_are_refused(wrong):
+    with pytest.raises(
+        ConfigError, match=r"latitude and the longitude|for tables of texts, not for RoadNetwork|no column 'road'"
+    ):
+        t.Lookup(**{"table": RoadNetwork(), "on": ON, **wrong})
