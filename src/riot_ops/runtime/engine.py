@@ -268,7 +268,13 @@ class Engine:
         if dead.count > before:
             taken = 0 if kind == "numbers" else taken
             running.counts[1] += _rejected_count(operator, taken, results, dead.count - before)
-        return [_without_instance(out) for out in results] if step.routed else results
+        if step.routed:
+            return [_without_instance(out) for out in results]
+        if taken > SMALL and len(batches) == 1:
+            results = _rows(results)
+            for out in results:
+                out.inherit(batches[0])
+        return results
 
     def _filter(self, operator: FilterOperator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
         rows = reject_inexact(rows, inexact_fields(operator, rows.schema), dead)

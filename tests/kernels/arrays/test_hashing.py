@@ -41,3 +41,17 @@ def test_hashes_of_other_fields_stay_known_where_one_is_replaced(replaced):
 def test_order_is_unknown_where_its_field_is_replaced():
     every = Rows(pa.record_batch({"seq": [1.0, 2.0]}), ordered=True)
     assert replace_field(every, "seq", np.array([2.0, 1.0])).ordered is None
+
+
+def test_hashes_are_inherited_with_the_columns_of_the_key_but_not_by_copies():
+    batch = pa.record_batch({"key": ["a", "b", "c", "d"], "value": [1.0, 2.0, 3.0, 4.0]})
+    every, same = Rows(batch), Rows(batch.select(["key"]))
+    found = hash_rows(every, ("key",))
+    same.inherit(every)
+    assert hash_rows(same, ("key",))[0] is found[0]
+    first = Rows(batch.slice(0, 2))
+    hash_rows(first, ("key",))
+    for other in (batch.slice(2), batch.take(pa.array([1, 0])), batch.select(["value"]).rename_columns(["key"])):
+        rows = Rows(other)
+        rows.inherit(first if other.num_rows == 2 else every)
+        assert hash_rows(rows, ("key",))[0].tolist() == hash_keys([other["key"]], other.num_rows)[0].tolist()

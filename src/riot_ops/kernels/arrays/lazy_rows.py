@@ -181,10 +181,20 @@ class Rows:
 
     def take(self, positions: npt.NDArray[np.int64], fields: Fields = NO_FIELDS) -> Rows:
         """Take rows, by ascending positions, and replace some fields by ``fields``, with one value for each."""
-        rows = positions if self.rows is None else self.rows[positions]
+        if positions.size == self.num_rows:  # all, as they ascend
+            rows = self.rows
+        else:
+            rows = positions if self.rows is None else self.rows[positions]
         if self.fields:
             fields = {**{name: values[positions] for name, values in self.fields.items()}, **fields}
         return Rows(self.batch, rows, self._all_rows or self, fields=fields)
+
+    def inherit(self, given: Rows) -> None:
+        """Take over the key hashes of a batch from which this one has the columns of the key, not copied."""
+        if self.num_rows == given.num_rows and self.is_batch and given.is_batch:
+            for fields, found in given.hashes.items():
+                if all(name in self.names and _is_same(self.column(name), given.column(name)) for name in fields):
+                    self.hashes[fields] = found
 
     def materialize(self) -> pa.RecordBatch:
         """Return the rows as a batch; copied once."""
@@ -196,6 +206,16 @@ class Rows:
     def page_key(self) -> tuple[Any, ...]:
         """What lazy rows have in common that can be materialized together."""
         return id(self.batch), *((name, values.dtype) for name, values in self.fields.items())
+
+
+def _is_same(column: pa.Array, other: pa.Array) -> bool:
+    """Whether two columns of one length are the same memory."""
+    return bool(
+        column.type.equals(other.type)
+        and column.offset == other.offset
+        and not pa.types.is_dictionary(column.type)
+        and [b and b.address for b in column.buffers()] == [b and b.address for b in other.buffers()]
+    )
 
 
 #: Records of a stream.
@@ -260,10 +280,7 @@ def materialize_all(rows: Iterable[Rows]) -> None:
 def _materialize_page(page: list[Rows]) -> None:
     first = page[0]
     if len(page) == 1:
-        if first.num_rows == first.batch.num_rows:  # all rows
-            first.materialized = _replace_fields(first.batch, first.fields)
-        else:
-            first.materialize()
+        first.materialize()
         return
     numbers = [lazy.rows for lazy in page if lazy.rows is not None]
     fields = {name: np.concatenate([lazy.fields[name] for lazy in page]) for name in first.fields}
