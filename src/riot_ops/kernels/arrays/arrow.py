@@ -90,7 +90,7 @@ def truth_codes(column: pa.Array) -> npt.NDArray[np.int8]:
     >>> truth_codes(pa.array([True, None, False])[1:]).tolist()
     [-1, 0]
     """
-    if pa.types.is_null(column.type):
+    if column.null_count == len(column):
         return np.full(len(column), -1, np.int8)
     at = column.offset
     bits = np.frombuffer(column.buffers()[1], np.uint8) if len(column) else np.zeros(0, np.uint8)
