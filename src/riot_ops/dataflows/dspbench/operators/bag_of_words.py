@@ -14,7 +14,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, pack_bits, text_lengths
-from riot_ops.kernels.arrays.rows import repeat, scatter, take
+from riot_ops.kernels.arrays.rows import repeat, repeat_values, scatter, take
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.kernels.text.word_counts import count_words
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
@@ -144,11 +144,13 @@ class BagOfWords(StatelessTask):
         words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
         starts, texts = np.cumsum(found.entries) - found.entries, np.flatnonzero(found.entries)
         whole_rows = starts[texts]
+        places = np.arange(found.codes.size)
+        places -= repeat_values(starts, found.entries)
         own = {
             self.output: self._words(words, found.codes, whole_rows),
             self.count: pa.array(found.counts),
             self.different: repeat(pa.array(found.different), found.entries),
-            next_ordinal(batch.schema.names): pa.array(np.arange(found.codes.size) - np.repeat(starts, found.entries)),
+            next_ordinal(batch.schema.names): pa.array(places),
         }
         for name in self.whole or ():
             own[name] = scatter(take(batch.column(name), texts), whole_rows, found.codes.size)

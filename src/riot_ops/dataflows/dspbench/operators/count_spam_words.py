@@ -27,15 +27,20 @@ OUTPUTS = ("count_bad", "count_good")
 
 @kernel
 def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad: Any, found_good: Any) -> None:
-    """Add the counts of labelled rows (1: spam, 0: not spam, -1: no label), and write the counts after each row."""
+    """Add the counts of labelled rows (1: spam, 0: not spam, -1: no label), and write the counts after each row.
+
+    If there is no room for them, the counts are not written.
+    """
+    wanted = found_bad.size > 0
     for i in range(slots.size):
         s = slots[i]
         if labels[i] == 1:
             bad[s] += counts[i]
         elif labels[i] == 0:
             good[s] += counts[i]
-        found_bad[i] = bad[s]
-        found_good[i] = good[s]
+        if wanted:
+            found_bad[i] = bad[s]
+            found_good[i] = good[s]
 
 
 @register
@@ -138,12 +143,12 @@ class CountSpamWords(KeyedTask):
         if self.table is not None:
             self._load_from_table(batch.column(self.by[0]), slots, state, WordTable.load(self.table))
         labels = truth_codes(batch.column(self.label))
-        found = [np.empty(slots.size, np.int64) for _ in OUTPUTS]
+        unlabelled = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
+        found = [np.empty(slots.size if unlabelled.any() else 0, np.int64) for _ in OUTPUTS]
         _learn(slots, labels, count_column(batch.column(self.count)), state["bad"], state["good"], *found)
         schema = self.output_schema(batch.schema)
-        unlabelled = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
         if not unlabelled.any():
-            batch, found = batch.slice(0, 0), [one[:0] for one in found]
+            batch = batch.slice(0, 0)
         elif not unlabelled.all():
             batch, found = batch.filter(pa.array(unlabelled)), [one[unlabelled] for one in found]
         for name, values in zip(OUTPUTS, found, strict=True):
