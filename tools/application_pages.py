@@ -18,6 +18,7 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, Application
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.streams import generate
+from riot_ops.task import find_task
 
 __all__ = ["draw", "parts"]
 
@@ -93,7 +94,7 @@ def _steps(one: Application, flow: Dataflow) -> str:
             reads.append(f"{edge.source}{spread}")
         key = ", ".join(node.task.by) or "the whole stream" if _keeps(node.task) else ""
         taken = sum(rows.get(edge.source, 0) for edge in flow.inputs(node.id))
-        kind = type(node.task).__name__
+        kind = find_task(node.task.name()).__name__
         lines.append(
             f"| {node.id} | [{kind}](../tasks.md#{kind.lower()}) | {', '.join(reads)} | "
             f"{key} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
