@@ -15,7 +15,7 @@ from riot_ops.streams.riotbench.grid import GridSource
 from riot_ops.streams.riotbench.taxi import TaxiSource
 
 PACE = ("rate", "speed", "curve")
-VALUES = {"seed": 3, "format": "csv", "drop": 0.9, "dirt": False, "spread": 5.0}
+VALUES = {"seed": 3, "format": "csv", "drop": 0.9, "dirt": False, "burst": "5s"}
 
 
 def records(source):
@@ -35,7 +35,7 @@ def records(source):
 )
 def test_options_reach_the_source(build, kind, sensors):
     options = {name: VALUES[name] for name in inspect.signature(build).parameters if name in VALUES}
-    ends = {"messages", "days"} & {*inspect.signature(build).parameters}
+    ends = {"messages", "duration"} & {*inspect.signature(build).parameters}
     assert {sensors, *ends, *options, *PACE} == {*inspect.signature(build).parameters}, "all are tested"
     plain = records(build(**{sensors: 40}))
     assert plain.equals(records(kind(**{sensors: 40})))
@@ -46,9 +46,9 @@ def test_options_reach_the_source(build, kind, sensors):
         assert not changed.equals(plain), name
     assert build(**{sensors: 40}, messages=7).count({"message": 0}, {"message": 7}) == 7
     assert build(**{sensors: 40}, messages=7).finished({"message": 7})
-    if "days" in ends:
-        wanted = kind(**{sensors: 40}, days=0.5)
-        assert wanted.latest({"message": 0}) == build(**{sensors: 40}, days=0.5).latest({"message": 0})
+    if "duration" in ends:
+        wanted = kind(**{sensors: 40}, duration="12h")
+        assert wanted.latest({"message": 0}) == build(**{sensors: 40}, duration="12h").latest({"message": 0})
     curve = rates.taxi(1000)
     for name, value in (("rate", 5.0), ("speed", 2.0), ("curve", curve)):
         paced = build(**{sensors: 40, name: value})

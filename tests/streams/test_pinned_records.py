@@ -28,7 +28,7 @@ KEPT = {
     ("fit(subjects=3, dirt=False)", 10**9, 1000): "ded1d446663f9ad9",
     ("grid()", 0, 6000): "101df3b5380f347e",
     ("grid(meters=300, seed=3)", 30_000_000, 9000): "8ec41fe836e8efd9",
-    ("grid(meters=90, spread=1800.0, dirt=False)", 10**9, 1000): "2d7541624fcd375f",
+    ("grid(meters=90, burst='30min', dirt=False)", 10**9, 1000): "2d7541624fcd375f",
 }
 
 

@@ -12,7 +12,6 @@ from riot_ops.core.parameters import duration
 
 __all__ = [
     "check_count",
-    "check_days",
     "check_encoding",
     "check_flag",
     "check_positive",
@@ -21,6 +20,7 @@ __all__ = [
     "check_transform_options",
     "duration_seconds",
     "is_number",
+    "stream_length",
 ]
 
 #: About 30 years; the locks of Python cannot wait much longer.
@@ -130,15 +130,20 @@ def check_flag(**options: Any) -> None:
             raise ConfigError(f"{name} must be True or False, got {_shown(value)}")
 
 
-def check_days(days: float | None, messages: int | None) -> None:
-    """Raise unless ``days`` is a length of a stream in days; it cannot be combined with a length in messages.
+def stream_length(duration: Any, messages: int | None) -> timedelta | None:
+    """Return the length of a stream in event time; it cannot be combined with a length in messages.
 
-    >>> check_days(0, None)
+    >>> str(stream_length("7d", None))
+    '7 days, 0:00:00'
+    >>> stream_length("0s", None)
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: days must be > 0, and not be given together with messages; got 0
+    riot_ops.core.errors.ConfigError: duration must be > 0 and at most 1e+09 seconds, got 0.0
     """
-    if days is not None and (messages is not None or not is_number(days) or not 0 < days < 36500):
-        raise ConfigError(f"days must be > 0, and not be given together with messages; got {_shown(days)}")
+    if duration is None:
+        return None
+    if messages is not None:
+        raise ConfigError(f"duration and messages cannot be given together; got {duration!r} and {messages!r}")
+    return timedelta(seconds=duration_seconds("duration", duration))
 
 
 def is_number(value: Any) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -89,7 +91,11 @@ def _arguments(source: str, make: Callable[..., Source], options: dict[str, str]
                 f"{did_you_mean(name, kinds)}"
             )
         try:
-            found[name] = text if name == "path" else msgspec.convert(text, kinds[name], strict=False)
+            found[name] = (
+                text
+                if name == "path" or timedelta in typing.get_args(kinds[name])
+                else msgspec.convert(text, kinds[name], strict=False)
+            )
         except msgspec.ValidationError as error:
             raise ConfigError(f"option {name!r} of {source} cannot be {text!r}: {error}") from None
     return found
@@ -126,7 +132,7 @@ class _Rows(DataSourceReader):
         start = self._source.initial()
         end = self._source.latest(start)
         if not self._source.finished(end):
-            raise ConfigError("this source does not end by itself: give messages or days, or use spark.readStream")
+            raise ConfigError("this source does not end by itself: give messages or duration, or use spark.readStream")
         return [_Part(s) for s in self._source.splits(start, end, self._splits)] or [_Part({})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -197,7 +197,7 @@ def generate(name: str, sensors: int | None = None, **options: Any) -> Source:
         Number of sensors (taxis, subjects, meters) of the first four; default: that stream's own.
 
     >>> generate("grid", 100, messages=7)
-    GridSource(spread=600.0, messages=7, seed=0, format='senml', meters=100, dirt=True)
+    GridSource(burst_seconds=600.0, messages=7, seed=0, format='senml', meters=100, dirt=True)
     """
     if name in LINES:
         if sensors is not None:

@@ -28,6 +28,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "blob": ("str", "Template of the name of a blob."),
     "bounds": ("Any", "Minimum and maximum of the value, or the stream schema that has them."),
     "box": ("(float, float, float, float)", "Minimum and maximum latitude, minimum and maximum longitude."),
+    "burst": ("duration", "Length of the burst after each half hour."),
     "by": ("tuple of str", "Fields that form the key."),
     "ca_file": ("str", "File with the certificates of trusted authorities."),
     "calendar": (
@@ -62,7 +63,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "criterion": ("'entropy' or 'gini'", "Impurity that a split reduces."),
     "curve": ("Curve", "Rate over time."),
     "dataset": ("str", "Prefix of the names of trained models."),
-    "days": ("float", "Length in event time, in days."),
     "ddof": ("0 or 1", "Subtracted from the number of values in the divisor of a variance."),
     "decay": ("float", "Rate at which older values lose weight."),
     "decay24": ("float", "Decay per second of the rates of calls, and of the rates that ``acd`` compares."),
@@ -73,6 +73,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "different": ("str", "Field with the number of distinct words."),
     "dirt": ("bool", "Whether the stream has the errors of the original data."),
     "drop": ("float", "Share of expected messages that are lost, over the seven days."),
+    "duration": ("duration", "Length of a stream in event time."),
     "earnings": ("Mapping[str, tuple[float, float]]", "Rewards of the actions in a closed loop."),
     "emit": ("'each' or 'final' or 'update' or 'tick' or duration", "When a result is emitted."),
     "emit_all": ("bool", "Whether all records are emitted, not outliers only."),

@@ -21,12 +21,12 @@ DAY_MS = 86_400_000
 @pytest.fixture(scope="module")
 def clean():
     """Two days of 180 sensors without dirt: whole days, so that daily cycles average out."""
-    return table(CitySource(180, days=2, format="wide", dirt=False)).to_pandas()
+    return table(CitySource(180, duration="2d", format="wide", dirt=False)).to_pandas()
 
 
 @pytest.fixture(scope="module")
 def dirty():
-    return table(CitySource(180, days=2, format="wide")).to_pandas()
+    return table(CitySource(180, duration="2d", format="wide")).to_pandas()
 
 
 # -- reproducible ----------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_times_rise_and_positions_are_found(sensors, drop):
 
 
 def test_days_cover_their_days():
-    source = CitySource(90, days=7)
+    source = CitySource(90, duration="7d")
     assert source.messages == pytest.approx(90 * 7 * 8640 * 0.71, rel=1e-3)  # 3.87 M
     last = source.time_at({"message": source.messages - 1}) // 1000
     assert BASE_MS + 7 * DAY_MS - 10_000 < last < BASE_MS + 7 * DAY_MS
@@ -301,8 +301,9 @@ def test_dirt_can_be_disabled(clean):
         ({"drop": -0.1}, "drop must be"),
         ({"format": "senmml"}, "format must be one of .*did you mean"),
         ({"messages": -1}, "messages must be"),
-        ({"days": 0}, "days must be > 0"),
-        ({"days": 1, "messages": 5}, "together"),
+        ({"duration": "0s"}, "duration must be > 0"),
+        ({"duration": 7}, "duration must be a timedelta or a text"),
+        ({"duration": "1d", "messages": 5}, "together"),
         ({"seed": 1.5}, "seed"),
     ],
 )

@@ -131,10 +131,10 @@ def test_every_subject_reports_every_20_ms():
 
 
 def test_rate_is_constant():
-    times = table(FitSource(10, days=1 / 1440, format="wide"))["event_time"].combine_chunks()
+    times = table(FitSource(10, duration="1min", format="wide"))["event_time"].combine_chunks()
     assert rates.observed_rates(times).tolist() == [500] * 60
     assert rates.fit().cumulative(60) == len(times)
-    assert FitSource(3, days=1).messages == 3 * 50 * 86_400
+    assert FitSource(3, duration="1d").messages == 3 * 50 * 86_400
 
 
 # -- model -----------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def test_dirt_can_be_disabled(clean):
         ({"subjects": 1.5}, "subjects must be a whole number >= 1, got 1.5"),
         ({"format": "cvs"}, "format must be one of .*did you mean"),
         ({"messages": -1}, "messages must be"),
-        ({"days": 0}, "days must be > 0"),
-        ({"days": 1, "messages": 5}, "together"),
+        ({"duration": "0s"}, "duration must be > 0"),
+        ({"duration": "1d", "messages": 5}, "together"),
         ({"seed": "x"}, "seed"),
         ({"rate": 1.0, "curve": rates.fit()}, "exactly one"),
     ],

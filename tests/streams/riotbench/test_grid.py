@@ -1,6 +1,7 @@
 """The GRID generator: reproducible anywhere, and as the specification's model."""
 
 import json
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ HALF_HOUR = 1_800_000
 @pytest.fixture(scope="module")
 def clean():
     """Ten days of 2,000 meters: 960,000 messages."""
-    return table(GridSource(2000, days=10, format="wide", dirt=False)).to_pandas()
+    return table(GridSource(2000, duration="10d", format="wide", dirt=False)).to_pandas()
 
 
 # -- reproducible ----------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def test_message_has_the_wire_format():
 @pytest.mark.long
 @pytest.mark.parametrize(("meters", "spread"), [(1, 600), (7, 1800), (6000, 600), (5000, 0.5)])
 def test_each_meter_reports_once_per_half_hour_at_its_own_offset(meters, spread):
-    source = GridSource(meters, 5 * meters, format="wide", spread=spread)
+    source = GridSource(meters, 5 * meters, format="wide", burst=timedelta(seconds=spread))
     rows = table(source)
     times = rows["event_time"].cast("int64").to_numpy() // 1000 - BASE_MS
     assert (np.diff(times) >= 0).all()
@@ -89,19 +90,19 @@ def test_each_meter_reports_once_per_half_hour_at_its_own_offset(meters, spread)
         until = source.until({"message": 0}, int(times[i] + BASE_MS) * 1000)
         assert until["message"] == np.searchsorted(times, times[i], "right")
     assert source.until({"message": 0}, 0)["message"] == 0
-    assert GridSource(meters, days=1, spread=spread).messages == 48 * meters
+    assert GridSource(meters, duration="1d", burst=timedelta(seconds=spread)).messages == 48 * meters
 
 
 @pytest.mark.long
 def test_rates_are_bursts_or_uniform():
-    times = table(GridSource(6000, days=0.5, format="wide"))["event_time"].combine_chunks()
+    times = table(GridSource(6000, duration="12h", format="wide"))["event_time"].combine_chunks()
     per_second = rates.observed_rates(times)
     assert set(per_second) == {0.0, 10.0}
     curve = rates.grid(speedup=1)
     second = np.arange(per_second.size)
     assert per_second.tolist() == [curve.rate(s + 0.5) for s in second]
     uniform = rates.observed_rates(
-        table(GridSource(18_000, days=0.1, format="wide", spread=1800))["event_time"].combine_chunks()
+        table(GridSource(18_000, duration="2h24min", format="wide", burst="30min"))["event_time"].combine_chunks()
     )
     assert set(uniform) == {10.0}
     assert rates.grid(1000, 18_000, 1800).mean == 10_000
@@ -158,10 +159,10 @@ def test_dirt_can_be_disabled(clean):
     ("parameters", "text"),
     [
         ({"meters": 0}, "meters must be a whole number >= 1, got 0"),
-        ({"spread": 0}, "spread must be > 0 and <= 1800 seconds, got 0"),
-        ({"spread": 1801}, "spread must be"),
-        ({"spread": float("nan")}, "spread must be"),
-        ({"days": -1}, "days must be > 0"),
+        ({"burst": "0s"}, "burst must be > 0"),
+        ({"burst": "1801s"}, "burst must be at most half an hour"),
+        ({"burst": 600}, "burst must be a timedelta or a text"),
+        ({"duration": timedelta(-1)}, "duration must be > 0"),
         ({"format": "json"}, "format must be one of"),
     ],
 )

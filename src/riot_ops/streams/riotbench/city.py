@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_days, check_flag, is_number
+from riot_ops.core.checks import check_count, check_flag, is_number, stream_length
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.schema import CITY, RAW
 from riot_ops.core.source import Source
 from riot_ops.ingest import rates
@@ -281,7 +283,7 @@ class CitySource(GeneratedSource):
         Number of sensors; from 90 on, copies of the first 90 with a number after the id.
     messages : int or None
         Length; None: without end.
-    days : float, > 0, or None
+    duration : timedelta > 0 or text such as "7d", or None
         Length in event time, instead of ``messages``. 7 is the benchmark's.
     seed : int, default 0
     format : "senml", "csv", "observations" or "wide", default "senml"
@@ -314,7 +316,7 @@ class CitySource(GeneratedSource):
         self,
         sensors: int = 1000,
         messages: int | None = None,
-        days: float | None = None,
+        duration: Duration | None = None,
         seed: int = 0,
         format: Format = "senml",
         drop: float = DROP,
@@ -324,13 +326,13 @@ class CitySource(GeneratedSource):
         check_count(sensors=sensors)
         if not is_number(drop) or not 0 <= drop < 1:
             raise ConfigError(f"drop must be >= 0 and < 1, got {drop!r}")
-        check_days(days, messages)
+        length = stream_length(duration, messages)
         check_flag(dirt=dirt)
         self.sensors = sensors
         self.drop: float = float(drop)
         self.dirt = dirt
-        if days is not None:
-            self.messages: int = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
+        if length is not None:
+            self.messages: int = self._messages_until(BASE_MS + length // timedelta(milliseconds=1) - 1)
 
     # -- times -------------------------------------------------------------------------------------
 
@@ -549,7 +551,7 @@ def _decimal(scaled: int) -> str:
 def city(
     sensors: int = 1000,
     messages: int | None = None,
-    days: float | None = None,
+    duration: Duration | None = None,
     seed: int = 0,
     format: Format = "senml",
     rate: float | None = None,
@@ -566,4 +568,4 @@ def city(
     >>> city(sensors=7, messages=3).count({"message": 0}, {"message": 3})
     3
     """
-    return paced(CitySource(sensors, messages, days, seed, format, drop, dirt), speed, rate, curve)
+    return paced(CitySource(sensors, messages, duration, seed, format, drop, dirt), speed, rate, curve)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.core.parameters import Duration
 from riot_ops.core.schema import FIT
 from riot_ops.core.source import Source
 from riot_ops.ingest.pace import paced
@@ -155,7 +156,7 @@ class FitSource(RegularSource):
         Number of people, called subject1, subject2 and so on.
     messages : int or None
         Length; None: without end.
-    days : float, > 0, or None
+    duration : timedelta > 0 or text such as "7d", or None
         Length in event time, instead of ``messages``.
     seed : int, default 0
     format : "senml", "csv", "observations" or "wide", default "senml"
@@ -192,12 +193,12 @@ class FitSource(RegularSource):
         self,
         subjects: int = 10,
         messages: int | None = None,
-        days: float | None = None,
+        duration: Duration | None = None,
         seed: int = 0,
         format: Format = "senml",
         dirt: bool = True,
     ) -> None:
-        super().__init__(subjects, messages, days, seed, format, dirt)
+        super().__init__(subjects, messages, duration, seed, format, dirt)
 
     def _offsets(self) -> I64:
         return np.zeros(self.subjects, np.int64)
@@ -265,7 +266,7 @@ def _model() -> tuple[npt.NDArray[np.float64], ...]:
 def fit(
     subjects: int = 10,
     messages: int | None = None,
-    days: float | None = None,
+    duration: Duration | None = None,
     seed: int = 0,
     format: Format = "senml",
     rate: float | None = None,
@@ -281,4 +282,4 @@ def fit(
     >>> fit(subjects=3, messages=7).finished({"message": 7})
     True
     """
-    return paced(FitSource(subjects, messages, days, seed, format, dirt), speed, rate, curve)
+    return paced(FitSource(subjects, messages, duration, seed, format, dirt), speed, rate, curve)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from riot_ops.core.checks import is_number
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Duration
 from riot_ops.core.schema import GRID
 from riot_ops.core.source import Source
 from riot_ops.ingest.pace import paced
@@ -45,13 +47,13 @@ class GridSource(RegularSource):
         Number of meters; they are called 1000, 1001 and so on.
     messages : int or None
         Length; None: without end.
-    days : float, > 0, or None
+    duration : timedelta > 0 or text such as "7d", or None
         Length in event time, instead of ``messages``.
     seed : int, default 0
     format : "senml", "csv", "observations" or "wide", default "senml"
         As for :class:`~riot_ops.streams.riotbench.city.CitySource`.
-    spread : float, 0 < spread <= 1800, seconds, default 600
-        Length of the burst after each half hour; 1800: uniform over time. With the defaults the rate
+    burst : timedelta up to "30min", or text such as "1min", default 10 minutes
+        Length of the burst after each half hour; "30min": uniform over time. With the defaults the rate
         in a burst is 10 messages per second, at 1000 times the speed the 10,000 of the benchmark.
     dirt : bool, default True
         1 % of the values null (text ``null``); 0.5 % invalid: half of these 0, half above 40 kWh.
@@ -63,7 +65,7 @@ class GridSource(RegularSource):
 
     Examples
     --------
-    >>> source = GridSource(meters=100, days=1, format="observations")
+    >>> source = GridSource(meters=100, duration="1d", format="observations")
     >>> batch = next(source.read({"start": 0, "end": source.messages}))
     >>> batch.num_rows, batch.column("obs_type")[0].as_py()
     (4800, 'energyconsumed')
@@ -81,16 +83,16 @@ class GridSource(RegularSource):
         self,
         meters: int = 6000,
         messages: int | None = None,
-        days: float | None = None,
+        duration: Duration | None = None,
         seed: int = 0,
         format: Format = "senml",
-        spread: float = 600.0,
+        burst: Duration = timedelta(minutes=10),
         dirt: bool = True,
     ) -> None:
-        if not is_number(spread) or not 0 < spread <= PERIOD_MS / 1000:
-            raise ConfigError(f"spread must be > 0 and <= {PERIOD_MS // 1000} seconds, got {spread!r}")
-        self.spread: float = float(spread)
-        super().__init__(meters, messages, days, seed, format, dirt)
+        self.burst_seconds = duration_seconds("burst", burst)
+        if self.burst_seconds > PERIOD_MS / 1000:
+            raise ConfigError(f"burst must be at most half an hour, got {burst!r}")
+        super().__init__(meters, messages, duration, seed, format, dirt)
 
     @property
     def _key(self) -> np.uint64:
@@ -99,7 +101,7 @@ class GridSource(RegularSource):
     def _offsets(self) -> I64:
         rng = np.random.Generator(np.random.PCG64([self.seed & 0xFFFFFFFFFFFFFFFF, 5]))
         # evenly over the burst, in random order: a random sample would leave gaps
-        at = np.floor(np.arange(self.meters) * (self.spread * 1000 / self.meters)).astype(np.int64)
+        at = np.floor(np.arange(self.meters) * (self.burst_seconds * 1000 / self.meters)).astype(np.int64)
         return rng.permutation(at)
 
     def _build(self) -> dict[str, Any]:
@@ -149,13 +151,13 @@ def grid_values(sensor: Any, tick: Any, key: Any, course: Any, noise: Any, dirt:
 def grid(
     meters: int = 6000,
     messages: int | None = None,
-    days: float | None = None,
+    duration: Duration | None = None,
     seed: int = 0,
     format: Format = "senml",
     rate: float | None = None,
     speed: float | None = None,
     curve: Curve | None = None,
-    spread: float = 600.0,
+    burst: Duration = timedelta(minutes=10),
     dirt: bool = True,
 ) -> Source:
     """Return the GRID stream, generated; see :class:`GridSource` for the parameters.
@@ -163,7 +165,7 @@ def grid(
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
     such as :func:`~riot_ops.ingest.rates.grid`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.
 
-    >>> grid(meters=5, days=1).count({"message": 0}, {"message": 240})
+    >>> grid(meters=5, duration="1d").count({"message": 0}, {"message": 240})
     240
     """
-    return paced(GridSource(meters, messages, days, seed, format, spread, dirt), speed, rate, curve)
+    return paced(GridSource(meters, messages, duration, seed, format, burst, dirt), speed, rate, curve)

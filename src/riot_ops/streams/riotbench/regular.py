@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_days, check_flag
+from riot_ops.core.checks import check_count, check_flag, stream_length
+from riot_ops.core.parameters import Duration
 from riot_ops.core.schema import RAW
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
@@ -145,16 +147,16 @@ class RegularSource(GeneratedSource):
     quoted_time: ClassVar[bool] = False
 
     def __init__(
-        self, sensors: int, messages: int | None, days: float | None, seed: int, format: str, dirt: bool
+        self, sensors: int, messages: int | None, duration: Duration | None, seed: int, format: str, dirt: bool
     ) -> None:
         super().__init__(messages, seed, format)
         check_count(**{self.counted: sensors})
-        check_days(days, messages)
+        length = stream_length(duration, messages)
         check_flag(dirt=dirt)
         setattr(self, self.counted, sensors)
         self.dirt = dirt
-        if days is not None:
-            self.messages: int = self._messages_until(self.base_ms + round(days * DAY_MS) - 1)
+        if length is not None:
+            self.messages: int = self._messages_until(self.base_ms + length // timedelta(milliseconds=1) - 1)
 
     # -- what subclasses provide -------------------------------------------------------------------
 
