@@ -40,6 +40,13 @@ def test_every_stream_has_a_name(session, name, make):
     assert [bytes(r["payload"]) for r in rows] == [bytes(r["payload"]) for r in _local(make(messages=50))]
 
 
+def test_durations_are_texts(session):
+    source = session.read.format("riot_grid").option("meters", "5").option("duration", "1d").option("burst", "1min")
+    wanted = _local(streams.grid(meters=5, duration="1d", burst="1min"))
+    found = source.load().orderBy("seq").toArrow().to_pylist()
+    assert [bytes(r["payload"]) for r in found] == [bytes(r["payload"]) for r in wanted] and len(found) == 240
+
+
 def test_streaming_read_feeds_a_task(session, tmp_path):
     raw = session.readStream.format("riot_taxi").option("messages", "300").option("maxRows", "100").load()
     parsed = on_spark.transform(t.ParseSenML(schema="taxi"), raw)

@@ -91,11 +91,8 @@ def _arguments(source: str, make: Callable[..., Source], options: dict[str, str]
                 f"{did_you_mean(name, kinds)}"
             )
         try:
-            found[name] = (
-                text
-                if name == "path" or timedelta in typing.get_args(kinds[name])
-                else msgspec.convert(text, kinds[name], strict=False)
-            )
+            plain = name == "path" or timedelta in (kinds[name], *typing.get_args(kinds[name]))
+            found[name] = text if plain else msgspec.convert(text, kinds[name], strict=False)
         except msgspec.ValidationError as error:
             raise ConfigError(f"option {name!r} of {source} cannot be {text!r}: {error}") from None
     return found

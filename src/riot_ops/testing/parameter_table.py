@@ -423,7 +423,7 @@ SYNONYMS: dict[str, str] = {
 EXCEPTIONS: dict[str, tuple[str, str]] = {
     "by": ("One field of RangeFilter, which groups its bounds.", "RangeFilter"),
     "columns": ("Names, or the column of each name.", "Lookup"),
-    "emit": ("They also emit at times.", "RunningMedian, Window"),
+    "emit": ("RunningMedian also emits at times.", "RunningMedian"),
     "fields": ("Fields with their types, for parsers.", "ParseAccessLog, ParseJSON, ParseLines, Unpivot"),
     "header": ("Whether lines have one, or the names in it.", "ParseLines"),
     "key": ("Fields of a key, or a file with a private key.", "InsertSQL"),
