@@ -77,7 +77,8 @@ class RunningWindows(Assigner):
         key = task.hash_words
         for stat in self.stats:
             # first and last go by arrival, not by event time
-            cells.update(stat.run(state, slots, stat.run_column(batch, key), np.zeros(slots.size, np.int64)))
+            times = np.zeros(slots.size, np.int64) if stat.reads_times else slots
+            cells.update(stat.run(state, slots, stat.run_column(batch, key), times))
             if stat.refuses and REFUSED in cells:
                 refused = cells.pop(REFUSED)
                 dead.reject(batch, refused, "overflow", f"{stat.field} is too far from the mean to be squared")

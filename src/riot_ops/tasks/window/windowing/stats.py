@@ -119,6 +119,8 @@ class Stat(ABC):
     runs: ClassVar[bool] = False
     #: Whether merging its cells equals adding the records one by one to the bit.
     exact: ClassVar[bool] = False
+    #: Whether it reads the times of records.
+    reads_times: ClassVar[bool] = False
     #: Whether it may refuse a value when results are emitted at each record.
     refuses: ClassVar[bool] = False
 
@@ -305,6 +307,7 @@ class Firsts(ExactStat):
     """Value with the smallest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_firsts, loops.merge_firsts, running.run_firsts
+    reads_times = True
     layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -315,6 +318,7 @@ class Lasts(ExactStat):
     """Value with the largest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_lasts, loops.merge_lasts, running.run_lasts
+    reads_times = True
     layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:

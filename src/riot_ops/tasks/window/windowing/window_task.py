@@ -70,7 +70,7 @@ class WindowTask(KeyedTask, ReadableState):
         """Return the aggregates by output field, bound to the types of ``schema``."""
         if schema is None:
             return self._bound
-        (last,) = self._last_bound  # every batch asks for it
+        last = self._last_bound[0]  # every batch asks for it
         if not (schema is last[0] or schema.equals(last[0])):
             last = schema, {name: bind_aggregate(name, one, schema) for name, one in self.aggregates.items()}
             self._last_bound[0] = last
@@ -146,6 +146,11 @@ class WindowTask(KeyedTask, ReadableState):
         return needs
 
     @functools.cached_property
+    def _checked(self) -> tuple[str, ...]:
+        """The fields in which infinite numbers are refused."""
+        return tuple(name for name, needed in self._inputs.items() if needed != "any")
+
+    @functools.cached_property
     def float64_fields(self) -> tuple[str, ...]:
         bound = self.bound_aggregates()
         # the sum behind a mean is exact
@@ -217,8 +222,8 @@ class WindowTask(KeyedTask, ReadableState):
             untimed = np.asarray(batch.column("event_time").is_null())
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
-        for name, needed in self._inputs.items():
-            if needed == "any" or not pa.types.is_floating(batch.schema.field(name).type):
+        for name in self._checked:
+            if not pa.types.is_floating(batch.schema.field(name).type):
                 continue
             infinite = np.isinf(float_column(batch.column(name))[0])
             if infinite.any():
