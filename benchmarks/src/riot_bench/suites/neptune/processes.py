@@ -24,6 +24,7 @@ from riot_bench.suites.neptune.messages import MessageSource, ReceivingSink, Rel
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
+from riot_ops.core.parameters import parameters_to_json
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -57,7 +58,14 @@ def listen(path: Path) -> Iterator[socket.socket]:
 @contextmanager
 def stage_process(kind: str, buffering: Buffering, *arguments: Any) -> Iterator[subprocess.Popen[str]]:
     """Run this module as a process that ends with the block, also after an error."""
-    command = [sys.executable, "-m", __name__, kind, json.dumps(asdict(buffering)), *map(str, arguments)]
+    command = [
+        sys.executable,
+        "-m",
+        __name__,
+        kind,
+        json.dumps(parameters_to_json(buffering, "buffering")),
+        *map(str, arguments),
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         yield process
@@ -96,7 +104,7 @@ class ProcessRelay:
         received, failed = ReceivingSink(), list[BaseException]()
         text = pa.types.is_binary(messages.schema.field("filler").type)
         with accept(self._there) as out:
-            settings = json.dumps([asdict(buffering), messages.size, text]).encode()
+            settings = json.dumps([parameters_to_json(buffering, "buffering"), messages.size, text]).encode()
             out.sendall(len(settings).to_bytes(4, "little") + settings)
             sending = LinkSink(out, buffering)
 
