@@ -45,29 +45,32 @@ def filter_step(z: Any, s: Any, x: Any, p: Any, seen: Any, noise: Any, r: Any, p
 @kernel
 def kalman(
     values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
-) -> Any:
-    """Write the estimate at each reading, with the noise q in each step; return how many there are."""
-    n = 0
+) -> None:
+    """Write the estimate at each reading, with the noise q in each step."""
     for i in range(values.size):
         out[i] = filter_step(values[i], slots[i], x, p, seen, q, r, predict, first)
-        n += not np.isnan(out[i])
-    return n
 
 
 @kernel
 def kalman_by_time(
     values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, times: Any, last: Any,
     unit: Any, out: Any,
-) -> Any:  # fmt: skip
-    """Write the estimate at each reading, with the noise q per ``unit`` of time since ``last``; return their number."""
-    n = 0
+) -> None:  # fmt: skip
+    """Write the estimate at each reading, with the noise q per ``unit`` of time since ``last``."""
     for i in range(values.size):
         s = slots[i]
         noise = q * (max(times[i] - last[s], 0) / unit) if last[s] != NEVER else 0.0
         if not np.isnan(values[i]) or (predict and (seen[s] or not first)):
             last[s] = max(last[s], times[i])
         out[i] = filter_step(values[i], s, x, p, seen, noise, r, predict, first)
-        n += not np.isnan(out[i])
+
+
+@kernel
+def count_missing(out: Any) -> Any:
+    """Return how many estimates are missing; a pass of its own is faster than a count within the filter."""
+    n = 0
+    for i in range(out.size):
+        n += np.isnan(out[i])
     return n
 
 
@@ -187,11 +190,11 @@ class KalmanFilter(ValueTask):
         model = (self.process_noise, self.measurement_noise, self.on_missing == "predict", self.prior == "first")
         arrays = (values, slots, state["x"], state["p"], state["seen"])
         if self.noise_per is None:
-            found = kalman(*arrays, *model, out)
+            kalman(*arrays, *model, out)
         else:
             times, _ = microseconds(batch.column("event_time"))
-            found = kalman_by_time(*arrays, *model, times, state["last"], to_microseconds(self.noise_per), out)
-        missing = np.isnan(out) if found < out.size else NO_MASK
+            kalman_by_time(*arrays, *model, times, state["last"], to_microseconds(self.noise_per), out)
+        missing = np.isnan(out) if count_missing(out) else NO_MASK
         return replace_field(batch, self.target, nullable_column(out, missing))
 
     @classmethod
