@@ -18,7 +18,7 @@ from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
-from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
@@ -27,8 +27,8 @@ from riot_ops.ingest.partitions import Partitions, find_partitioned_files, parti
 from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import Numbering
-from riot_ops.kernels.arrays.arrow import byte_spans
-from riot_ops.kernels.text.line_fields import EMPTY, GOOD, epochs
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.text.fast_values import EPOCH, GOOD, NO_VALUE, ROOM, read_values
 
 __all__ = ["FileSource", "file_format", "read"]
 
@@ -446,8 +446,9 @@ def _times_of_unit(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, di
 def _decimal_times(texts: pa.Array, unit: str) -> tuple[pa.Array, list[int]]:
     """Convert decimal numbers of a unit since 1970 to times; and the rows that are none, or out of range."""
     data, starts, ends, valid = byte_spans(texts)
-    micros, found = np.empty(len(texts), np.int64), np.full(len(texts), EMPTY, np.int8)
     expected = valid if valid.size else np.ones(len(texts), np.bool_)
-    epochs(data, starts, ends, expected, PER_SECOND["us"] // PER_SECOND[unit], micros, found)
-    good = (found == GOOD) & (micros >= EARLIEST) & (micros <= LATEST)
+    sizes = np.where(expected & (ends > starts), ends - starts, NO_VALUE)
+    data = readonly(np.append(data, np.zeros(ROOM, np.uint8)))
+    micros, states = read_values(data, starts, sizes, EPOCH, PER_SECOND["us"] // PER_SECOND[unit])
+    good = (sizes != NO_VALUE) & (states == GOOD)
     return pa.array(micros, mask=~good).view(TIMESTAMP), np.flatnonzero(expected & ~good).tolist()

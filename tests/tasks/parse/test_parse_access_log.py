@@ -230,3 +230,10 @@ def test_bad_optional_parts_become_the_default_with_a_reason():
     (row,) = task.session().push({"payload": '192.0.2.1 - - [99/Jun/1998:12:00:01 +0000] "GET /a HTTP/1.0" 200 5'})
     assert (row["ip"], row["at"]) == ("192.0.2.1", None)
     assert row["why"].startswith("bad_time: at: ")
+
+
+def test_first_bracket_closes_the_time_in_any_line():
+    log = t.ParseAccessLog(fields={"host": ("host", "string")}).session()
+    for page in ("/a", "/ü"):
+        assert log.push({"payload": f'h - - [10/Jun/1998:12:00:01 ]0000] "GET {page}" 200 5'}) == []
+    assert [error["reason"] for error in log.errors] == ["malformed"] * 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.line_fields import is_escaped
-from riot_ops.kernels.text.numbers import byte
+from riot_ops.kernels.text.line_fields import is_escaped, line_end
+from riot_ops.kernels.text.numbers import byte, digits_end
 
 __all__ = [
     "METHOD",
@@ -41,20 +41,12 @@ def _blank(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _digits(data: Any, p: Any, end: Any) -> Any:
-    """Return the end of a run of digits."""
-    while p < end and byte(data, p) >= 48 and byte(data, p) <= 57:
-        p += 1
-    return p
-
-
-@kernel
 def end_of_size(data: Any, q: Any, end: Any) -> Any:
     """Return the end of the size if a quote at q is followed by a status of three digits and a size; else -1."""
     p = q + 6
-    if p >= end or byte(data, q + 1) != 32 or byte(data, q + 5) != 32 or _digits(data, q + 2, end) != q + 5:
+    if p >= end or byte(data, q + 1) != 32 or byte(data, q + 5) != 32 or digits_end(data, q + 2, end) != q + 5:
         return -1
-    stop = p + 1 if byte(data, p) == 45 else _digits(data, p, end)
+    stop = p + 1 if byte(data, p) == 45 else digits_end(data, p, end)
     return stop if stop > p and (stop == end or byte(data, stop) == 32) else -1
 
 
@@ -178,9 +170,4 @@ def cut_access_logs(data: Any, starts: Any, ends: Any, valid: Any, begins: Any, 
         faults[i] = 0
         if valid.size > 0 and not valid[i]:
             continue
-        end = ends[i]
-        if starts[i] < end and byte(data, end - 1) == 10:
-            end -= 1
-        if starts[i] < end and byte(data, end - 1) == 13:
-            end -= 1
-        faults[i] = _cut_access_log(data, starts[i], end, begins[:, i], stops[:, i])
+        faults[i] = _cut_access_log(data, starts[i], line_end(data, starts[i], ends[i]), begins[:, i], stops[:, i])

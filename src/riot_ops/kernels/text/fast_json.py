@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from riot_ops.kernels.arrays.byte_masks import WIDTH, below64, equal64, low_bits, outside_or_equal64
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.fast_values import BATCH_LINES, ESCAPES, NO_VALUE, write_values
+from riot_ops.kernels.text.fast_values import BATCH_LINES, ESCAPES, GOOD, NO_VALUE, write_values
 from riot_ops.kernels.text.fast_values import TEXT as STRING
 from riot_ops.kernels.text.json_escapes import escape_end
 from riot_ops.kernels.text.json_fields import ABSENT, ESCAPED, NESTED, PIECES, PLAIN, TEXT, read_line, scalar_end
 from riot_ops.kernels.text.json_layouts import MAX_LINE, apply_layout, layout_slot, matches_layout, store_layout
-from riot_ops.kernels.text.numbers import byte, load8, trailing_zeros
+from riot_ops.kernels.text.line_fields import line_end
+from riot_ops.kernels.text.numbers import load8, trailing_zeros
 from riot_ops.kernels.text.strings import is_utf8
 
 __all__ = ["new_patterns", "parse_json_lines"]
@@ -251,10 +252,7 @@ def parse_json_lines(
         end = ends[u] - before
         good = (valid.size == 0 or bool(valid[u])) and end - p <= _LONGEST
         if good:
-            if p < end and byte(data, end - 1) == 10:
-                end -= 1
-            if p < end and byte(data, end - 1) == 13:
-                end -= 1
+            end = line_end(data, p, end)
             some, control, high = _scan(data, p, end, escapes, quotes)
             tried = not some and not control and without == 0 and end - p <= MAX_LINE
             without = max(without - 1, 0)
@@ -313,6 +311,6 @@ def parse_json_lines(
                 texts, offsets, integers, doubles, flags, present,
             )  # fmt: skip
             for m in range(j):
-                plain[rows[m]] = fine[m]
+                plain[rows[m]] = fine[m] == GOOD
             j = 0
     return k

@@ -1,4 +1,4 @@
-"""The fast path for delimited lines: plain ASCII lines to fields in one pass.
+"""The fast path for delimited lines: plain lines to fields in one pass.
 
 Whether a line is plain is found on the way; all others are left to :mod:`riot_ops.kernels.text.line_fields`.
 """
@@ -12,8 +12,10 @@ import numpy as np
 from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits, outside64, popcount
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.access_log import METHOD, REFERRER, SIZE, cut_words, end_of_size
-from riot_ops.kernels.text.fast_values import BATCH_LINES, NO_VALUE, write_values
+from riot_ops.kernels.text.fast_values import BATCH_LINES, GOOD, NO_VALUE, write_values
+from riot_ops.kernels.text.line_fields import line_end
 from riot_ops.kernels.text.numbers import byte, trailing_zeros
+from riot_ops.kernels.text.strings import is_utf8
 
 __all__ = ["ACCESS", "DELIMITED", "LOGGED", "SPACED", "parse_lines"]
 
@@ -33,6 +35,15 @@ def _close(data: Any, p: Any, end: Any) -> Any:
     return 34 if b == 34 else (93 if b == 91 else 0)
 
 
+@kernel
+def _is_text(data: Any, start: Any, end: Any, low: Any) -> Any:
+    """Whether a line is UTF-8, without characters below ``low``."""
+    for p in range(start, end if low else start):
+        if byte(data, p) < low:
+            return False
+    return is_utf8(data, start, end)
+
+
 @kernel(inline=True)
 def _split(data: Any, p: Any, end: Any, delimiters: Any, how: Any, begins: Any, stops: Any) -> Any:
     """Write the spans of the first cells, as many as ``stops`` holds; returns the number of cells, -1 if not plain.
@@ -44,8 +55,7 @@ def _split(data: Any, p: Any, end: Any, delimiters: Any, how: Any, begins: Any, 
     cells: Any = 0
     odd = _NOUGHT
     blank = _NOUGHT
-    begins[0] = p
-    some = p < end
+    begins[0] = start = p
     low = 14 if how == SPACED else 0  # other white space may occur
     while p < end:
         bits = equal64(data, p, delimiters[0])
@@ -67,18 +77,18 @@ def _split(data: Any, p: Any, end: Any, delimiters: Any, how: Any, begins: Any, 
             cells += 1
         cells += np.int64(popcount(bits))
         p += WIDTH
-    if how != SPACED or (some and byte(data, end - 1) != 32):
+    if how != SPACED or (start < end and byte(data, end - 1) != 32):
         if cells < stops.size:
             stops[np.uint64(cells)] = end
         cells += 1
-    return -1 if odd != _NOUGHT else cells
+    return -1 if odd != _NOUGHT and not _is_text(data, start, end, low) else cells
 
 
 @kernel
 def _split_log(data: Any, p: Any, end: Any, begins: Any, stops: Any) -> Any:
     """Like :func:`_split` for a log line, with quotes and brackets."""
     cells: Any = 0
-    begin = p
+    begin = start = p
     odd = _NOUGHT
     close = _close(data, p, end)
     while p < end:
@@ -112,7 +122,7 @@ def _split_log(data: Any, p: Any, end: Any, begins: Any, stops: Any) -> Any:
     if cells < stops.size:
         begins[np.uint64(cells)] = begin
         stops[np.uint64(cells)] = stop
-    return -1 if odd != _NOUGHT else cells + 1
+    return -1 if odd != _NOUGHT and not is_utf8(data, start, end) else cells + 1
 
 
 @kernel
@@ -126,6 +136,8 @@ def _cut_access(data: Any, p: Any, end: Any, words: Any, begins: Any, stops: Any
     good = good and begins[2] == stops[1] + 1 and stops[2] > begins[2]
     good = good and byte(data, begins[3] - 1) == 91 and begins[4] == stops[3] + 3 and byte(data, begins[4] - 1) == 34
     good = good and end_of_size(data, stops[4], end) == stops[SIZE]
+    # the first bracket closes the time, even if no blank follows
+    good = good and equal64(data, begins[3], 93) & low_bits(stops[3] - begins[3]) == _NOUGHT
     if not good:
         return -1
     quoted = True
@@ -168,11 +180,7 @@ def parse_lines(
         good = valid.size == 0 or bool(valid[u])
         if good:
             p = starts[u] - before
-            end = ends[u] - before
-            if p < end and byte(data, end - 1) == 10:
-                end -= 1
-            if p < end and byte(data, end - 1) == 13:
-                end -= 1
+            end = line_end(data, p, ends[u] - before)
             spare = 0
             if trailing and p < end:
                 for d in range(delimiters.size):
@@ -210,6 +218,6 @@ def parse_lines(
             )  # fmt: skip
             if k < before_these + j:
                 for m in range(j):
-                    plain[rows[m]] = fine[m]
+                    plain[rows[m]] = fine[m] == GOOD
             j = 0
     return k

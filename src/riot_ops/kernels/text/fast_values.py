@@ -1,4 +1,4 @@
-"""Values of plain lines: parsing the characters of fields into columns.
+"""Values of fields: parsing their characters into columns.
 
 Lines are split in blocks. The fields of a block are parsed one after the other, while its bytes are in the cache.
 """
@@ -8,11 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from riot_ops.core.schema import EARLIEST, LATEST
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.byte_masks import WIDTH, copy64, low_bits
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.dates import (
+    MEMO,
+    NONE,
     parse_epoch,
     parse_instant,
     parse_iso,
@@ -25,11 +29,15 @@ from riot_ops.kernels.text.json_escapes import unescape
 from riot_ops.kernels.text.numbers import NUMBER, byte, load8, parse_number, plain_number, store8, whole_number
 
 __all__ = [
+    "BAD",
     "BATCH_LINES",
+    "BEYOND",
     "DOUBLE",
     "EPOCH",
     "ESCAPES",
     "FLAG",
+    "GOOD",
+    "HARD",
     "INSTANT",
     "INSTANT_NS",
     "INTEGER",
@@ -39,11 +47,14 @@ __all__ = [
     "ROOM",
     "TEXT",
     "TWEET",
+    "read_values",
     "write_values",
 ]
 
 #: Types of fields.
 TEXT, INTEGER, DOUBLE, FLAG, ISO, EPOCH, INSTANT, INSTANT_NS, LOG, TWEET = range(10)
+#: States of a value: parsed (or absent), invalid, left to Python, and a time outside the years 1 to 9999.
+GOOD, BAD, HARD, BEYOND = range(4)
 #: Lines per block.
 BATCH_LINES = 128
 #: Bytes that may be read after the end of a line.
@@ -77,7 +88,17 @@ def _texts(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, offs
 
 
 @kernel
-def _doubles(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any) -> None:
+def _number_state(data: Any, p: Any, n: Any) -> Any:
+    """Return the state of a text that is no number in JSON: ``HARD`` if all its bytes can be part of one in Python."""
+    for i in range(p, p + n):
+        b = byte(data, i)
+        if not ((b >= 48 and b <= 57) or b == 43 or b == 45 or b == 46 or b | 32 == 101):
+            return BAD
+    return HARD
+
+
+@kernel
+def _doubles(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, states: Any) -> None:
     for j in range(rows):
         u = np.uint64(j)
         value = 0.0
@@ -85,105 +106,128 @@ def _doubles(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, go
             ok, value = plain_number(data, begins[u], sizes[u])
             if not ok:
                 status, value = parse_number(data, begins[u], begins[u] + sizes[u])
-                good[u] = good[u] and status == NUMBER
+                if status != NUMBER:
+                    states[u] = _number_state(data, begins[u], sizes[u])
         out[np.uint64(k + j)] = value
 
 
 @kernel
-def _flags(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any) -> None:
+def _flags(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, states: Any) -> None:
     """Parse ``true`` and ``false`` in any case, ``1`` and ``0``."""
     for j in range(rows):
         u = np.uint64(j)
         p = begins[u]
         n = sizes[u]
         flag = False
+        ok = True
         if n == 1:
             flag = byte(data, p) == 49
-            good[u] = good[u] and (flag or byte(data, p) == 48)
+            ok = flag or byte(data, p) == 48
         elif n != NO_VALUE:
             word = (load8(data, p) | _SMALL) & low_bits(8 * n)
             flag = word == _TRUE and n == 4
-            good[u] = good[u] and (flag or (word == _FALSE and n == 5))
+            ok = flag or (word == _FALSE and n == 5)
+        if not ok:
+            states[u] = BAD
         out[np.uint64(k + j)] = flag
 
 
 @kernel
-def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, out: Any, good: Any, memo: Any) -> None:
+def _times(
+    data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, unit: Any, out: Any, states: Any, memo: Any
+) -> None:
+    low = EARLIEST // unit if unit else np.iinfo(np.int64).min
+    high = LATEST // unit if unit else np.iinfo(np.int64).max
     for j in range(rows):
         u = np.uint64(j)
         p = begins[u]
         n = sizes[u]
         time = 0
         if n != NO_VALUE:
-            utc = n >= 20 and byte(data, p + n - 1) == 90
-            ok, time = plain_iso(data, p, n - 1 if utc else n, memo)
+            if kind == EPOCH:
+                ok, number = whole_number(data, p, n)
+                if ok and number >= low and number <= high:
+                    time = number * unit if unit else number // 1000
+                else:
+                    ok, time = parse_epoch(data, p, p + n, unit)
+            elif kind == LOG:
+                ok, time = plain_log_time(data, p, n, memo)
+                if not ok:
+                    ok, time = parse_log_time(data, p, p + n)
+            else:
+                utc = n >= 20 and byte(data, p + n - 1) == 90
+                ok, time = plain_iso(data, p, n - 1 if utc else n, memo)
+                if not ok:
+                    ok, time, _ = parse_iso(data, p, p + n)
+                if not ok and kind == TWEET:
+                    ok, time = parse_tweet_time(data, p, p + n)
             if not ok:
-                ok, time, _ = parse_iso(data, p, p + n)
-            if not ok and kind == TWEET:
-                ok, time = parse_tweet_time(data, p, p + n)
-            good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
+                states[u] = BAD
+            elif time < EARLIEST or time > LATEST:
+                states[u] = BEYOND
         out[np.uint64(k + j)] = time
 
 
 @kernel
-def _log_times(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any, memo: Any) -> None:
-    for j in range(rows):
-        u = np.uint64(j)
-        time = 0
-        if sizes[u] != NO_VALUE:
-            ok, time = plain_log_time(data, begins[u], sizes[u], memo)
-            if not ok:
-                ok, time = parse_log_time(data, begins[u], begins[u] + sizes[u])
-            good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
-        out[np.uint64(k + j)] = time
-
-
-@kernel
-def _integers(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any) -> None:
+def _integers(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, out: Any, states: Any) -> None:
+    """Parse integers, or times to nanoseconds since 1970, ``INSTANT`` to microseconds."""
     for j in range(rows):
         u = np.uint64(j)
         number = 0
         if sizes[u] != NO_VALUE:
             ok, number = whole_number(data, begins[u], sizes[u])
-            good[u] = good[u] and ok
-        out[np.uint64(k + j)] = number
+            if not ok and kind == INTEGER:
+                states[u] = _number_state(data, begins[u], sizes[u])
+            elif not ok:
+                ok, number = parse_instant(data, begins[u], begins[u] + sizes[u])
+                if not ok:
+                    states[u] = BAD
+        out[np.uint64(k + j)] = number // 1000 if kind == INSTANT else number
 
 
 @kernel
-def _epochs(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, unit: Any, out: Any, good: Any) -> None:
-    """Parse times since 1970 in units of ``unit`` microseconds, or in nanoseconds (0)."""
-    low = EARLIEST // unit if unit else np.iinfo(np.int64).min
-    high = LATEST // unit if unit else np.iinfo(np.int64).max
-    for j in range(rows):
-        u = np.uint64(j)
-        time = 0
-        if sizes[u] != NO_VALUE:
-            ok, number = whole_number(data, begins[u], sizes[u])
-            if ok and number >= low and number <= high:
-                time = number * unit if unit else number // 1000
-            else:
-                ok, time = parse_epoch(data, begins[u], begins[u] + sizes[u], unit)
-            good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
-        out[np.uint64(k + j)] = time
+def _parse_values(
+    data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, unit: Any, memo: Any, c: Any, integers: Any,
+    doubles: Any, flags: Any, states: Any,
+) -> None:  # fmt: skip
+    """Parse the values of a field, other than texts, into rows from k on of column c; write the states of invalid ones.
+
+    The characters of value j are the ``sizes[j]`` from ``begins[j]`` on. A unit of an epoch has ``unit`` microseconds,
+    or is a nanosecond (0).
+    """
+    if kind == DOUBLE:
+        _doubles(data, begins, sizes, rows, k, doubles[c], states)
+    elif kind == FLAG:
+        _flags(data, begins, sizes, rows, k, flags[c], states)
+    elif kind == INTEGER or kind == INSTANT or kind == INSTANT_NS:
+        _integers(data, begins, sizes, rows, k, kind, integers[c], states)
+    elif kind != TEXT:
+        _times(data, begins, sizes, rows, k, kind, unit, integers[c], states, memo)
 
 
-@kernel
-def _instants(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, unit: Any, out: Any, good: Any) -> None:
-    """Parse times to units of ``unit`` nanoseconds since 1970."""
-    for j in range(rows):
-        u = np.uint64(j)
-        nanos = 0
-        if sizes[u] != NO_VALUE:
-            ok, nanos = whole_number(data, begins[u], sizes[u])
-            if not ok:
-                ok, nanos = parse_instant(data, begins[u], begins[u] + sizes[u])
-            good[u] = good[u] and ok
-        out[np.uint64(k + j)] = nanos // unit
+#: Columns without values, by the type of their kinds.
+_NO_VALUES = {INTEGER: np.empty((1, 0), np.int64), DOUBLE: np.empty((1, 0)), FLAG: np.empty((1, 0), np.bool_)}
+
+
+def read_values(
+    data: npt.NDArray[np.uint8], begins: Any, sizes: Any, kind: int, unit: int = 1
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int8]]:
+    """``(values, states)`` of texts of one kind other than ``TEXT``; a unit is that of an epoch, in microseconds.
+
+    :data:`ROOM` bytes after the texts must be readable.
+    """
+    stored = kind if kind in _NO_VALUES else INTEGER
+    values, states = np.empty((1, begins.size), _NO_VALUES[stored].dtype), np.zeros(begins.size, np.int8)
+    integers, doubles, flags = (_NO_VALUES | {stored: values}).values()
+    memo = np.full(MEMO, NONE)
+    begins, sizes = readonly(begins), readonly(sizes)
+    _parse_values(data, begins, sizes, begins.size, 0, kind, unit, memo, 0, integers, doubles, flags, states)
+    return values[0], states
 
 
 @kernel
 def write_values(
-    data: Any, begins: Any, sizes: Any, rows: Any, k: Any, good: Any, kinds: Any, columns: Any, units: Any,
+    data: Any, begins: Any, sizes: Any, rows: Any, k: Any, states: Any, kinds: Any, columns: Any, units: Any,
     optional: Any, memo: Any, texts: Any, offsets: Any, integers: Any, doubles: Any, flags: Any, present: Any,
 ) -> Any:  # fmt: skip
     """Parse the fields of a block of lines into rows from k on; returns the row after the last.
@@ -191,35 +235,22 @@ def write_values(
     Field f of line j consists of ``sizes[f, j]`` characters from ``begins[f, j]`` on, see :data:`NO_VALUE`. It has type
     ``kinds[f]``, and is written to column ``columns[f]`` among those of its type. Times are integers; a unit of an
     epoch has ``units[f]`` microseconds, or is a nanosecond (0). ``optional[f]`` is the row of ``present`` that flags
-    where the field is present, -1 if it is required. ``good`` gets which lines are valid. ``memo`` is that of
+    where the field is present, -1 if it is required. ``states`` gets the state of each line. ``memo`` is that of
     :mod:`riot_ops.kernels.text.dates`.
     """
     for j in range(rows):
-        good[j] = True
+        states[j] = GOOD
     for f in range(kinds.size):
-        c = columns[f]
-        kind = kinds[f]
-        if kind == DOUBLE:
-            _doubles(data, begins[f], sizes[f], rows, k, doubles[c], good)
-        elif kind == FLAG:
-            _flags(data, begins[f], sizes[f], rows, k, flags[c], good)
-        elif kind == ISO or kind == TWEET:
-            _dates(data, begins[f], sizes[f], rows, k, kind, integers[c], good, memo)
-        elif kind == LOG:
-            _log_times(data, begins[f], sizes[f], rows, k, integers[c], good, memo)
-        elif kind == EPOCH:
-            _epochs(data, begins[f], sizes[f], rows, k, units[f], integers[c], good)
-        elif kind == INSTANT or kind == INSTANT_NS:
-            _instants(data, begins[f], sizes[f], rows, k, 1000 if kind == INSTANT else 1, integers[c], good)
-        elif kind == INTEGER:
-            _integers(data, begins[f], sizes[f], rows, k, integers[c], good)
+        _parse_values(
+            data, begins[f], sizes[f], rows, k, kinds[f], units[f], memo, columns[f], integers, doubles, flags, states
+        )  # fmt: skip
     m = 0
     for j in range(rows):
-        m += int(good[j])
+        m += int(states[j] == GOOD)
     every = m == rows
     m = m if every else 0
     for j in range(0 if every else rows):
-        if not good[j]:
+        if states[j] != GOOD:
             continue
         if m < j:
             for f in range(kinds.size):

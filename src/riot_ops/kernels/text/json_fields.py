@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.json_escapes import escape_end
-from riot_ops.kernels.text.numbers import HIGH, byte, load8, lowest_byte, zero_bytes
+from riot_ops.kernels.text.numbers import HIGH, byte, digits_end, load8, lowest_byte, zero_bytes
 from riot_ops.kernels.text.strings import equal_bytes, name_table
 
 __all__ = [
@@ -52,47 +52,31 @@ def _space(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def _text(data: Any, p: Any, end: Any) -> Any:
-    """Return the end of the string whose opening quote is before p; -1 if it has escapes or is invalid."""
-    last = min(end, data.size - 7)
-    while p < last:
-        w = load8(data, p)
-        special = zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _BACKSLASHES) | ((w - _BLANKS) & ~w & HIGH)
-        if special != _NOUGHT:
-            p += lowest_byte(special)
-            return p if p < end and byte(data, p) == 34 else -1
-        p += 8
-    while p < end:
-        b = byte(data, p)
-        if b == 34:
-            return p
-        if b == 92 or b < 32:
-            return -1
-        p += 1
-    return -1
-
-
-@kernel
 def _string(data: Any, p: Any, end: Any) -> Any:
-    """``(kind, end)`` of the string whose opening quote is before p; -1 if it is left to Python."""
-    q = _text(data, p, end)
-    if q >= 0:
-        return TEXT, q
+    """``(kind, end)`` of the string whose opening quote is before p; the end is -1 if it is left to Python."""
+    kind = TEXT
+    last = min(end, data.size - 7)
     while p >= 0 and p < end:
+        if p < last:
+            w = load8(data, p)
+            special = zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _BACKSLASHES) | ((w - _BLANKS) & ~w & HIGH)
+            if special == _NOUGHT:
+                p += 8
+                continue
+            p += lowest_byte(special)
+            if p >= end:
+                break
         b = byte(data, p)
         if b == 34:
-            return ESCAPED, p
+            return kind, p
         if b < 32:
             break
-        p = escape_end(data, p, end) if b == 92 else p + 1
-    return ESCAPED, -1
-
-
-@kernel
-def _digits(data: Any, p: Any, end: Any) -> Any:
-    while p < end and byte(data, p) >= 48 and byte(data, p) <= 57:
-        p += 1
-    return p
+        if b == 92:
+            kind = ESCAPED
+            p = escape_end(data, p, end)
+        else:
+            p += 1
+    return kind, -1
 
 
 @kernel
@@ -100,12 +84,12 @@ def number_end(data: Any, p: Any, end: Any) -> Any:
     """Return the end of the number at p, -1 if there is none."""
     if p < end and byte(data, p) == 45:
         p += 1
-    q = _digits(data, p, end)
+    q = digits_end(data, p, end)
     if q == p or (q > p + 1 and byte(data, p) == 48):
         return -1
     p = q
     if p < end and byte(data, p) == 46:
-        q = _digits(data, p + 1, end)
+        q = digits_end(data, p + 1, end)
         if q == p + 1:
             return -1
         p = q
@@ -113,7 +97,7 @@ def number_end(data: Any, p: Any, end: Any) -> Any:
         p += 1
         if p < end and (byte(data, p) == 43 or byte(data, p) == 45):
             p += 1
-        q = _digits(data, p, end)
+        q = digits_end(data, p, end)
         if q == p:
             return -1
         p = q
@@ -203,8 +187,8 @@ def read_line(
         elif state == _KEY:
             if p >= end or byte(data, p) != 34:
                 break
-            q = _text(data, p + 1, end)
-            if q < 0:
+            kind, q = _string(data, p + 1, end)
+            if q < 0 or kind == ESCAPED:
                 break
             holder = nodes[depth - 1]
             node = -1

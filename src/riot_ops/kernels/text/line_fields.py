@@ -1,4 +1,4 @@
-"""Lines to fields: splitting lines into cells, and parsing cells."""
+"""Lines of any form, split into cells."""
 
 from __future__ import annotations
 
@@ -7,52 +7,13 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.dates import parse_epoch, parse_instant, parse_iso, parse_log_time, parse_tweet_time
-from riot_ops.kernels.text.numbers import NUMBER, byte, parse_number
+from riot_ops.kernels.text.fast_values import NO_VALUE
+from riot_ops.kernels.text.numbers import byte
 
-__all__ = [
-    "BAD",
-    "EMPTY",
-    "GOOD",
-    "HARD",
-    "ISO",
-    "LOG",
-    "TWEET",
-    "booleans",
-    "doubles",
-    "ends_with",
-    "epochs",
-    "has_plain_repr",
-    "has_wide_spaces",
-    "instants",
-    "integers",
-    "is_escaped",
-    "split_lines",
-    "times",
-]
+__all__ = ["is_escaped", "line_end", "split_lines", "trim"]
 
-#: Status of a cell: empty, parsed, invalid, or to be parsed by Python.
-EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
-
-#: Forms of times, see :func:`times`.
-ISO, LOG, TWEET = range(3)
 #: How lines are split, see :func:`split_lines`.
 DELIMITED, SPACED, LOGGED = 0, 1, 2
-#: A tenth of the largest int64; its last digit is 7.
-_TENTH = np.iinfo(np.int64).max // 10
-_TRUE, _FALSE = int.from_bytes(b"true", "big"), int.from_bytes(b"false", "big")
-
-
-@kernel
-def ends_with(data: Any, starts: Any, ends: Any, cuts: Any, out: Any) -> None:
-    """Write whether each line, apart from its line break, ends with a byte flagged in ``cuts``."""
-    for i in range(starts.size):
-        end = ends[i]
-        if starts[i] < end and byte(data, end - 1) == 10:
-            end -= 1
-        if starts[i] < end and byte(data, end - 1) == 13:
-            end -= 1
-        out[i] = starts[i] < end and cuts[data[np.uint64(end - 1)]]
 
 
 @kernel
@@ -62,6 +23,16 @@ def is_escaped(data: Any, start: Any, q: Any) -> Any:
     while p > start and byte(data, p - 1) == 92:
         p -= 1
     return (q - p) % 2 == 1
+
+
+@kernel
+def line_end(data: Any, start: Any, end: Any) -> Any:
+    """Return the end of a line without its line break."""
+    if start < end and byte(data, end - 1) == 10:
+        end -= 1
+    if start < end and byte(data, end - 1) == 13:
+        end -= 1
+    return end
 
 
 @kernel
@@ -81,11 +52,7 @@ def split_lines(
         if valid.size > 0 and not valid[i]:
             continue
         p = starts[i]
-        end = ends[i]
-        if p < end and byte(data, end - 1) == 10:
-            end -= 1
-        if p < end and byte(data, end - 1) == 13:
-            end -= 1
+        end = line_end(data, p, ends[i])
         c = 0
         escapes = True
         while True:
@@ -135,171 +102,14 @@ def split_lines(
 
 
 @kernel
-def integers(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
-    """Parse integers of up to 19 digits, enough for nanoseconds; ``found`` gets the status of each cell."""
+def trim(data: Any, starts: Any, ends: Any, wanted: Any, begins: Any, sizes: Any) -> None:
+    """Write begins and sizes of the wanted texts without blanks and tabs around them; ``NO_VALUE`` if none is left."""
     for i in range(starts.size):
-        out[i] = 0
-        if not wanted[i]:
-            continue
         p = starts[i]
-        end = ends[i]
-        if p == end:
-            found[i] = EMPTY
-            continue
-        negative = byte(data, p) == 45
-        if negative or byte(data, p) == 43:
+        q = ends[i] if wanted[i] else p
+        while p < q and (byte(data, p) == 32 or byte(data, p) == 9):
             p += 1
-        value = 0
-        good = p < end
-        hard = end - p > 19
-        while p < end:
-            d = byte(data, p) - 48
-            if d < 0 or d > 9:
-                good = False
-                break
-            if value > _TENTH or (value == _TENTH and d > 7):
-                hard = True
-            value = 10 * value + d if not hard else 0
-            p += 1
-        out[i] = -value if negative else value
-        found[i] = (HARD if hard else GOOD) if good else BAD
-
-
-@kernel
-def _may_be_number(data: Any, start: Any, end: Any) -> Any:
-    """Whether all bytes can be part of a finite number in Python: digits and ``+-.Ee``."""
-    for p in range(start, end):
-        b = byte(data, p)
-        if not ((b >= 48 and b <= 57) or b == 43 or b == 45 or b == 46 or b | 32 == 101):
-            return False
-    return True
-
-
-@kernel
-def doubles(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
-    """Parse numbers; forms that JSON does not allow are left to Python."""
-    for i in range(starts.size):
-        out[i] = 0.0
-        if not wanted[i]:
-            continue
-        if starts[i] == ends[i]:
-            found[i] = EMPTY
-            continue
-        status, value = parse_number(data, starts[i], ends[i])
-        out[i] = value
-        if status == NUMBER:
-            found[i] = GOOD
-        else:
-            found[i] = HARD if _may_be_number(data, starts[i], ends[i]) else BAD
-
-
-@kernel
-def booleans(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
-    """Parse ``true`` and ``false`` in any case, ``1`` and ``0``."""
-    for i in range(starts.size):
-        out[i] = False
-        if not wanted[i]:
-            continue
-        p = starts[i]
-        n = ends[i] - p
-        found[i] = BAD
-        if n == 0:
-            found[i] = EMPTY
-        elif n == 1 and (byte(data, p) == 48 or byte(data, p) == 49):
-            out[i] = byte(data, p) == 49
-            found[i] = GOOD
-        elif n == 4 or n == 5:
-            word = 0
-            for k in range(n):
-                word = word << 8 | byte(data, p + k) | 32
-            out[i] = word == _TRUE
-            found[i] = GOOD if word == _TRUE or word == _FALSE else BAD
-
-
-@kernel
-def times(data: Any, starts: Any, ends: Any, wanted: Any, form: Any, out: Any, found: Any) -> None:
-    """Parse dates and times to microseconds since 1970; ``form`` is ``ISO``, ``LOG`` or ``TWEET``."""
-    for i in range(starts.size):
-        out[i] = 0
-        if not wanted[i]:
-            continue
-        if starts[i] == ends[i]:
-            found[i] = EMPTY
-            continue
-        if form == LOG:
-            ok, value = parse_log_time(data, starts[i], ends[i])
-        else:
-            ok, value, _ = parse_iso(data, starts[i], ends[i])
-            if form == TWEET and not ok:
-                ok, value = parse_tweet_time(data, starts[i], ends[i])
-        out[i] = value
-        found[i] = GOOD if ok else BAD
-
-
-@kernel
-def epochs(data: Any, starts: Any, ends: Any, wanted: Any, unit: Any, out: Any, found: Any) -> None:
-    """Parse times since 1970 to microseconds, see :func:`riot_ops.kernels.text.dates.parse_epoch`."""
-    for i in range(starts.size):
-        out[i] = 0
-        if not wanted[i]:
-            continue
-        if starts[i] == ends[i]:
-            found[i] = EMPTY
-            continue
-        ok, out[i] = parse_epoch(data, starts[i], ends[i], unit)
-        found[i] = GOOD if ok else BAD
-
-
-@kernel
-def instants(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
-    """Parse times to nanoseconds since 1970, see :func:`riot_ops.kernels.text.dates.parse_instant`."""
-    for i in range(starts.size):
-        out[i] = 0
-        if not wanted[i]:
-            continue
-        if starts[i] == ends[i]:
-            found[i] = EMPTY
-            continue
-        ok, out[i] = parse_instant(data, starts[i], ends[i])
-        found[i] = GOOD if ok else BAD
-
-
-@kernel
-def trimmed(data: Any, starts: Any, ends: Any, wanted: Any, begins: Any, stops: Any) -> None:
-    """Write the spans of texts, without leading and trailing blanks and tabs if ``wanted``."""
-    for i in range(starts.size):
-        p = starts[i]
-        q = ends[i]
-        if wanted[i]:
-            while p < q and (byte(data, p) == 32 or byte(data, p) == 9):
-                p += 1
-            while p < q and (byte(data, q - 1) == 32 or byte(data, q - 1) == 9):
-                q -= 1
+        while p < q and (byte(data, q - 1) == 32 or byte(data, q - 1) == 9):
+            q -= 1
         begins[i] = p
-        stops[i] = q
-
-
-@kernel
-def has_wide_spaces(data: Any, starts: Any, ends: Any, out: Any) -> None:
-    """Write whether each text has white space other than single blanks."""
-    for i in range(starts.size):
-        out[i] = False
-        blank = False
-        for p in range(starts[i], ends[i]):
-            b = byte(data, p)
-            if (b >= 9 and b <= 13) or (blank and b == 32):
-                out[i] = True
-            blank = b == 32
-
-
-@kernel
-def has_plain_repr(data: Any, starts: Any, ends: Any, max_size: Any) -> Any:
-    """Whether the ``repr`` of each text is the text between two ``'``, and none is longer than ``max_size``."""
-    for i in range(starts.size):
-        if ends[i] - starts[i] > max_size:
-            return False
-        for p in range(starts[i], ends[i]):
-            b = byte(data, p)
-            if b < 32 or b > 126 or b == 39 or b == 92:
-                return False
-    return True
+        sizes[i] = q - p if p < q else NO_VALUE

@@ -23,6 +23,7 @@ __all__ = [
     "ONES",
     "ZEROS",
     "byte",
+    "digits_end",
     "digits_of",
     "eight_digits",
     "load8",
@@ -163,6 +164,20 @@ def _eight_digits(d: Any) -> Any:
 def digits_of(d: Any) -> Any:
     """Set the top bit of each byte above 9."""
     return d | (d + _SIXES)
+
+
+@kernel
+def digits_end(data: Any, p: Any, end: Any) -> Any:
+    """Return the end of a run of digits."""
+    last = min(end, data.size - 7)
+    while p < last:
+        other = digits_of(load8(data, p) ^ ZEROS) & HIGH
+        if other != _NOUGHT:
+            return min(p + lowest_byte(other), end)
+        p += 8
+    while p < end and byte(data, p) >= 48 and byte(data, p) <= 57:
+        p += 1
+    return min(p, end)
 
 
 @kernel

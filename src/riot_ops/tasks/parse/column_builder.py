@@ -11,38 +11,11 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
 from riot_ops.kernels.text.dates import MEMO, NONE
-from riot_ops.kernels.text.fast_values import (
-    BATCH_LINES,
-    DOUBLE,
-    EPOCH,
-    FLAG,
-    INSTANT,
-    INSTANT_NS,
-    INTEGER,
-    ISO,
-    LOG,
-    ROOM,
-    TEXT,
-    TWEET,
-)
-from riot_ops.tasks.parse.line_cells import CELL_TYPES, MICROS_PER_UNIT, Mask
+from riot_ops.kernels.text.fast_values import BATCH_LINES, DOUBLE, FLAG, INTEGER, ROOM, TEXT
+from riot_ops.tasks.parse.line_cells import CELL_TYPES, KERNEL_CODES, MICROS_PER_UNIT, Mask
 
 __all__ = ["ColumnBuilder"]
 
-#: Code of each kind of cell in the kernels.
-KERNEL_CODES = {
-    "string": TEXT,
-    "quoted": TEXT,
-    "int64": INTEGER,
-    "double": DOUBLE,
-    "bool": FLAG,
-    "iso": ISO,
-    "log": LOG,
-    "tweet": TWEET,
-    "instant": INSTANT,
-    "instant_ns": INSTANT_NS,
-    **dict.fromkeys(MICROS_PER_UNIT, EPOCH),
-}
 #: Batches with more bytes of text are not read on the fast path, which packs the text of a field into one buffer.
 MAX_BYTES = 1 << 30
 
@@ -89,7 +62,7 @@ class ColumnBuilder:
         scratch: list[Any] = [
             *np.empty((2, fields, BATCH_LINES), np.int64),
             np.empty(BATCH_LINES, np.int64),
-            np.empty(BATCH_LINES, np.bool_),
+            np.empty(BATCH_LINES, np.int8),
         ]
         plan = (*scratch, *arguments, *self._plan, np.full(MEMO, NONE), *outputs)
         inside = int(np.searchsorted(ends, data.size - ROOM, side="right"))

@@ -17,7 +17,7 @@ __all__ = ["FastLineReader"]
 
 
 class FastLineReader:
-    """Reader of plain lines: ASCII, with the right number of cells, and only values in their usual form.
+    """Reader of plain lines: UTF-8, with the right number of cells, and only values in their usual form.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.text.json_fields import (
     ABSENT,
     ESCAPED,
@@ -22,14 +22,13 @@ from riot_ops.kernels.text.json_fields import (
     paths_table,
 )
 from riot_ops.kernels.text.json_paths import Steps, is_plain, parse_path
-from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.tasks.parse.fast_json import within
-from riot_ops.tasks.parse.line_cells import LineCells, Mask, Numbers
+from riot_ops.tasks.parse.line_cells import Cells, Mask, Numbers
 
 __all__ = ["JSONCells"]
 
 
-class JSONCells(LineCells):
+class JSONCells(Cells):
     """A batch of JSON objects, one per line: cell i is the value at the first of the i-th paths that has one.
 
     In lines with an object at the path ``wrapper``, the paths begin there.
@@ -38,12 +37,9 @@ class JSONCells(LineCells):
     def __init__(
         self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]], wrapper: str | None = None
     ) -> None:
-        self.batch = batch
-        data, starts, ends, valid = byte_spans(lines)
+        super().__init__(batch, lines)
         n = len(lines)
-        first, last = (int(starts[0]), int(ends[-1])) if n else (0, 0)
-        # only the slice's own bytes: unescaping copies them
-        self.data, starts, ends = data[first:last], readonly(starts - first), readonly(ends - first)
+        spans = (self._line_starts, self._line_ends)
         wrapped = [] if wrapper is None else [within(wrapper, one) for one in paths]
         places = [path for one in [*paths, *wrapped] for path in one]
         if all(map(is_plain, places)):
@@ -54,13 +50,10 @@ class JSONCells(LineCells):
         kinds, read = np.zeros((len(nodes), n), np.int8), np.zeros(n, np.bool_)
         if all(map(is_plain, places)):
             room: tuple[Any, ...] = (*table, readonly(above), *new_line_buffers(above.size))
-            find_values(self.data, starts, ends, valid, *(*room, *at, kinds, read))
-        self.good = np.ones(n, np.bool_)
-        self._invalid = non_utf8(lines)
-        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+            find_values(self.data, *spans, self._valid, *(*room, *at, kinds, read))
         self._no_json = np.zeros(n, np.bool_)
         self._unescape(read & ~self._invalid, at, kinds)
-        self._decode(np.flatnonzero(~(read | self._invalid | self._null)), starts, ends, nodes, at, kinds)
+        self._decode(np.flatnonzero(~(read | self._invalid | self._null)), *spans, nodes, at, kinds)
         chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
         if wrapper is not None:
             inside, columns = kinds[nodes[wrapper]] == NESTED, np.arange(n)
@@ -104,7 +97,7 @@ class JSONCells(LineCells):
         at[0, nodes, places] = np.append(self.data.size, ends[:-1])
         at[1, nodes, places] = ends
         kinds[nodes, places] = TEXT
-        self.data = readonly(np.concatenate([self.data, np.frombuffer(b"".join(texts), np.uint8)]))
+        self._append(np.frombuffer(b"".join(texts), np.uint8))
 
     def _decode(
         self, rows: Numbers, starts: Numbers, ends: Numbers, nodes: dict[str, int], at: Any, kinds: Any
@@ -127,7 +120,7 @@ class JSONCells(LineCells):
                     at[:, node, row] = self.data.size + len(more), self.data.size + len(more) + len(text)
                     more += text
         if more:
-            self.data = readonly(np.concatenate([self.data, np.frombuffer(bytes(more), np.uint8)]))
+            self._append(np.frombuffer(bytes(more), np.uint8))
 
     def _first_of(self, nodes: list[int], kinds: Any) -> Any:
         """Return the index of the first of several nodes that has a value, per line; for a single node, its row."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,31 +13,30 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import EXCERPT_LENGTH, escape_surrogates, excerpt
-from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
+from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly, strings_from_spans
-from riot_ops.kernels.text.line_fields import (
+from riot_ops.kernels.text.fast_values import (
     BAD,
-    EMPTY,
+    BEYOND,
+    DOUBLE,
+    EPOCH,
+    FLAG,
     GOOD,
     HARD,
+    INSTANT,
+    INSTANT_NS,
+    INTEGER,
     ISO,
     LOG,
+    ROOM,
+    TEXT,
     TWEET,
-    booleans,
-    doubles,
-    ends_with,
-    epochs,
-    has_plain_repr,
-    has_wide_spaces,
-    instants,
-    integers,
-    split_lines,
-    times,
-    trimmed,
+    read_values,
 )
+from riot_ops.kernels.text.line_fields import split_lines, trim
 from riot_ops.kernels.text.strings import name_table, non_utf8, span_codes
 
-__all__ = ["CELL_TYPES", "LineCells", "Mask", "Numbers"]
+__all__ = ["CELL_TYPES", "KERNEL_CODES", "MICROS_PER_UNIT", "Cells", "LineCells", "Mask", "Numbers"]
 
 #: Arrow type of each kind of cell.
 CELL_TYPES: dict[str, pa.DataType] = {
@@ -50,15 +48,23 @@ CELL_TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("s", "ms", "us", "ns", "iso", "instant", "log", "tweet"), TIMESTAMP),
     "instant_ns": pa.int64(),
 }
-#: Kinds of text; a ``quoted`` one is a string of JSON.
-TEXT_KINDS = ("string", "quoted")
-#: Form of each kind of written times.
-TIME_FORMS = {"iso": ISO, "log": LOG, "tweet": TWEET}
 #: Microseconds per unit of an epoch; 0: nanoseconds.
 MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}
+#: Code of each kind of cell in the kernels; a ``quoted`` one is a string of JSON.
+KERNEL_CODES = {
+    "string": TEXT,
+    "quoted": TEXT,
+    "int64": INTEGER,
+    "double": DOUBLE,
+    "bool": FLAG,
+    "iso": ISO,
+    "log": LOG,
+    "tweet": TWEET,
+    "instant": INSTANT,
+    "instant_ns": INSTANT_NS,
+    **dict.fromkeys(MICROS_PER_UNIT, EPOCH),
+}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
-#: Status of a cell, beside those of the kernels: its time is outside the years 1 to 9999.
-OUT_OF_RANGE = 4
 #: Up to this many error messages are formatted in Python; for so few, the calls of Arrow cost more.
 MAX_PYTHON_MESSAGES = 256
 
@@ -66,45 +72,42 @@ Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class LineCells:
-    """A batch of lines split into cells.
+class Cells:
+    """The cells of a batch of lines.
 
     Attributes
     ----------
     batch : record batch
         The records that contain the lines.
+    data : array of uint8
+        The bytes of the lines, followed by :data:`riot_ops.kernels.text.fast_values.ROOM` more.
     good : array of bool, shape (n,)
         Which lines have not been rejected.
     counts : array of int64, shape (n,)
         Number of cells per line; -1 where a quote or bracket is not closed.
     """
 
-    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, cuts: Mask, kind: int, places: Numbers) -> None:
+    counts: Numbers
+    #: Spans of the cells that are read, a row for each; and the row of each cell.
+    _starts: Any
+    _ends: Any
+    _places: Numbers
+
+    def __init__(self, batch: pa.RecordBatch, lines: pa.Array) -> None:
         self.batch = batch
-        self._places = places
-        self._cuts = cuts
-        self.data, self._line_starts, self._line_ends, valid = byte_spans(lines)
+        data, starts, ends, self._valid = byte_spans(lines)
         n = len(lines)
-        # one row per cell that is read
-        self._starts: Any
-        self._ends: Any
-        self._starts, self._ends = (np.zeros((int(places.max()) + 1, n), np.int64) for _ in range(2))
-        self.counts = np.empty(n, np.int64)
-        split_lines(
-            self.data,
-            self._line_starts,
-            self._line_ends,
-            valid,
-            cuts,
-            kind,
-            places,
-            self._starts,
-            self._ends,
-            self.counts,
-        )
+        first, last = (int(starts[0]), int(ends[-1])) if n else (0, 0)
+        self.data = data[first:first]
+        self._append(data[first:last])
+        self._line_starts, self._line_ends = readonly(starts - first), readonly(ends - first)
         self.good = np.ones(n, np.bool_)
         self._invalid = non_utf8(lines)
-        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+        self._null = ~self._valid if self._valid.size else np.zeros(n, np.bool_)
+
+    def _append(self, text: npt.NDArray[np.uint8]) -> None:
+        """Append bytes to the data."""
+        self.data = readonly(np.concatenate([self.data, text, np.zeros(ROOM, np.uint8)]))
 
     def reject_non_text(self, dead: DeadLetters) -> None:
         """Reject null lines and lines that are not UTF-8."""
@@ -117,13 +120,6 @@ class LineCells:
         if rows.size:
             dead.reject(self.batch, rows, reason, text)
             self.good[rows] = False
-
-    @property
-    def ends_with_delimiter(self) -> Mask:
-        """Whether each line ends with a delimiter."""
-        last = np.empty(self.good.size, np.bool_)
-        ends_with(self.data, self._line_starts, self._line_ends, self._cuts, last)
-        return last
 
     def matches(self, cell: int, texts: set[str], *, exactly: bool) -> Mask:
         """Whether the cell of each line is one of ``texts``; unless ``exactly``, case is ignored."""
@@ -147,93 +143,58 @@ class LineCells:
         """
         starts, ends = self._span(first, last)
         here = self.good & (self.counts > last) & ~absent
-        found = np.full(starts.size, EMPTY, np.int8)
-        if kind not in TEXT_KINDS:  # numbers and times may stand between blanks and tabs
-            spans, (starts, ends) = (readonly(starts), readonly(ends)), np.empty((2, starts.size), np.int64)
-            trimmed(self.data, *spans, here, starts, ends)
-        if kind in TEXT_KINDS:
-            found[here & self._has_text(first, starts, ends)] = GOOD
-            column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
-        elif kind == "double":
-            column = _masked(self._read(starts, ends, here, found, doubles, np.float64, _finite), found)
-        elif kind == "bool":
-            column = _masked(self._read(starts, ends, here, found, booleans, np.bool_, bool), found)
-        elif kind in TIME_FORMS:
-            micros = self._read(starts, ends, here, found, times, np.int64, int, TIME_FORMS[kind])
-            if first < last:
-                self._reparse_spaced(micros, starts, ends, found, TIME_FORMS[kind])
-            column = _timestamps(micros, found)
-        elif kind in MICROS_PER_UNIT:
-            unit = MICROS_PER_UNIT[kind]
-            column = _timestamps(self._read(starts, ends, here, found, epochs, np.int64, int, unit), found)
-        elif kind in ("instant", "instant_ns"):
-            nanos = self._read(starts, ends, here, found, instants, np.int64, int)
-            column = _masked(nanos, found) if kind == "instant_ns" else _timestamps(nanos // 1000, found)
-        else:
-            column = _masked(self._read(starts, ends, here, found, integers, np.int64, _int64), found)
-        if (self.good & (found >= BAD)).any():
-            self._reject_found(name, kind, starts, ends, found, dead)
-        return column, self.good & (found == EMPTY)
+        code = KERNEL_CODES[kind]
+        if code == TEXT:
+            found = here & self._has_text(first, starts, ends)
+            column = strings_from_spans(self.data, np.where(found, starts, -1), ends - starts)
+            return column, self.good & ~found
+        # numbers and times may stand between blanks and tabs
+        begins, sizes = np.empty((2, starts.size), np.int64)
+        trim(self.data, readonly(starts), readonly(ends), here, begins, sizes)
+        values, states = read_values(self.data, begins, sizes, code, MICROS_PER_UNIT.get(kind, 1))
+        if states.any():
+            ends = begins + sizes
+            (hard,) = (states == HARD).nonzero()
+            for row, text in zip(hard, self._texts(begins, ends, hard), strict=True):
+                try:
+                    values[row] = _int64(text) if code == INTEGER else _finite(text)
+                    states[row] = GOOD
+                except ValueError:
+                    states[row] = BAD
+            if first < last and code in (ISO, LOG, TWEET):
+                self._reparse_spaced(values, states, begins, ends, code)
+            self._reject_found(name, kind, begins, ends, states, dead)
+        missing = sizes < 0
+        column, dtype = pa.array(values, mask=missing | (states != GOOD)), CELL_TYPES[kind]
+        return column.view(dtype) if dtype == TIMESTAMP else column, self.good & missing
 
     def _reject_found(
-        self, name: str, kind: str, starts: Numbers, ends: Numbers, found: Any, dead: DeadLetters
+        self, name: str, kind: str, starts: Numbers, ends: Numbers, states: Any, dead: DeadLetters
     ) -> None:
-        for code, reason in ((BAD, REASONS.get(kind, "bad_time")), (OUT_OF_RANGE, "out_of_range")):
-            wrong = self.good & (found == code)
+        for state, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
+            wrong = self.good & (states == state)
             (rows,) = wrong.nonzero()
             if not rows.size:
                 continue
-            what = f"is not a valid {kind}" if code == BAD else "is outside the years 1 to 9999"
+            what = f"is not a valid {kind}" if state == BAD else "is outside the years 1 to 9999"
             self.reject(dead, wrong, reason, self._error_texts(f"{name}: ", f" {what}", starts[rows], ends[rows]))
 
     def _error_texts(self, before: str, after: str, starts: Numbers, ends: Numbers) -> list[str] | pa.StringArray:
         """Return the cells as Python string literals, between ``before`` and ``after``."""
-        if starts.size > MAX_PYTHON_MESSAGES and has_plain_repr(
-            self.data, readonly(starts), readonly(ends), EXCERPT_LENGTH
-        ):
+        if starts.size > MAX_PYTHON_MESSAGES and (ends - starts).max() <= EXCERPT_LENGTH:
             texts = strings_from_spans(self.data, starts, ends - starts)
-            return pc.binary_join_element_wise(escape_surrogates(before) + "'", texts, "'" + after, "")
+            if _UNCHANGED_BY_REPR[byte_spans(texts)[0]].all():
+                return pc.binary_join_element_wise(escape_surrogates(before) + "'", texts, "'" + after, "")
         texts = self._texts(starts, ends, np.arange(starts.size))
         return [f"{before}{excerpt(text)!r}{after}" for text in texts]
 
-    def _read(
-        self,
-        starts: Numbers,
-        ends: Numbers,
-        here: Mask,
-        found: Any,
-        kernel: Callable[..., None],
-        dtype: Any,
-        exact: Callable[[str], Any],
-        *options: Any,
-    ) -> npt.NDArray[Any]:
-        """Read cells with a kernel, and those that the kernel leaves open (``HARD``) in Python with ``exact``."""
-        out = np.empty(starts.size, dtype)
-        kernel(self.data, readonly(starts), readonly(ends), here, *options, out, found)
-        (hard,) = (found == HARD).nonzero()
-        if not hard.size:
-            return out
-        for row, text in zip(hard, self._texts(starts, ends, hard), strict=True):
-            try:
-                out[row] = exact(text)
-                found[row] = GOOD
-            except ValueError:
-                found[row] = BAD
-        return out
-
-    def _reparse_spaced(self, micros: Any, starts: Numbers, ends: Numbers, found: Any, form: int) -> None:
+    def _reparse_spaced(self, micros: Any, states: Any, starts: Numbers, ends: Numbers, code: int) -> None:
         """Also parse timestamps whose two cells are separated by several blanks, or by a tab."""
-        (bad,) = (found == BAD).nonzero()
-        apart = np.empty(bad.size, np.bool_)
-        has_wide_spaces(self.data, readonly(starts[bad]), readonly(ends[bad]), apart)
-        rows = bad[apart]
-        if not rows.size:
-            return
-        joined = [b" ".join(text.split()) for text in self._bytes(starts, ends, rows)]
-        data, begins, stops, _ = byte_spans(pa.array(joined, pa.binary()))
-        parsed, status = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
-        times(data, begins, stops, np.ones(rows.size, np.bool_), form, parsed, status)
-        micros[rows], found[rows] = parsed, status
+        (rows,) = (states == BAD).nonzero()
+        if rows.size:
+            joined = [b" ".join(text.split()) for text in self._bytes(starts, ends, rows)]
+            data, begins, stops, _ = byte_spans(pa.array([*joined, bytes(ROOM)], pa.binary()))
+            micros[rows], states[rows] = read_values(data, begins[:-1], (stops - begins)[:-1], code)
 
     def _has_text(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
         """Return where a text cell counts as a value; an empty one does not."""
@@ -250,18 +211,32 @@ class LineCells:
         return [bytes(data[p:q]) for p, q in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
 
 
-def _masked(values: npt.NDArray[Any], found: Any) -> pa.Array:
-    return pa.array(values, mask=found != GOOD)
+class LineCells(Cells):
+    """The cells of lines that :func:`riot_ops.kernels.text.line_fields.split_lines` splits."""
 
+    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, cuts: Mask, how: int, places: Numbers) -> None:
+        super().__init__(batch, lines)
+        self._places, self._cuts = places, cuts
+        n = len(lines)
+        self._starts, self._ends = (np.zeros((int(places.max()) + 1, n), np.int64) for _ in range(2))
+        self.counts = np.empty(n, np.int64)
+        spans = (self._line_starts, self._line_ends)
+        split_lines(self.data, *spans, self._valid, cuts, how, places, self._starts, self._ends, self.counts)
 
-def _timestamps(micros: Numbers, found: Any) -> pa.Array:
-    """Return the times in microseconds since 1970 as a column; those out of range are marked."""
-    found[((micros > LATEST) | (micros < EARLIEST)) & (found == GOOD)] = OUT_OF_RANGE
-    return _masked(micros, found).view(TIMESTAMP)
+    @property
+    def ends_with_delimiter(self) -> Mask:
+        """Whether each line ends with a delimiter."""
+        ends = self._line_ends
+        for sign in b"\n\r":
+            ends = ends - ((ends > self._line_starts) & (self.data[ends - 1] == sign))
+        return np.asarray((ends > self._line_starts) & self._cuts[self.data[ends - 1]])
 
 
 #: The characters of a decimal number.
 _NUMBER = re.compile(r"[-+.\deE]+", re.ASCII)
+_INTEGER = re.compile(r"[-+]?\d+", re.ASCII)
+#: The bytes that are the same in the ``repr`` of a text between two ``'``.
+_UNCHANGED_BY_REPR = np.array([chr(b).isascii() and repr(chr(b)) == f"'{chr(b)}'" for b in range(256)])
 
 
 def _finite(text: str) -> float:
@@ -272,7 +247,7 @@ def _finite(text: str) -> float:
 
 
 def _int64(text: str) -> int:
-    value = int(text) if re.fullmatch(r"[-+]?\d+", text, re.ASCII) else 1 << 63
+    value = int(text) if _INTEGER.fullmatch(text) else 1 << 63
     if not -(1 << 63) <= value < 1 << 63:
         raise ValueError(text)
     return value

@@ -21,7 +21,7 @@ from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import without_marks
 from riot_ops.task import Requirement, StatelessTask
-from riot_ops.tasks.parse.line_cells import CELL_TYPES, LineCells, Mask
+from riot_ops.tasks.parse.line_cells import CELL_TYPES, Cells, Mask
 
 __all__ = ["LineParser"]
 
@@ -159,7 +159,7 @@ class LineParser(StatelessTask):
         return None
 
     @abstractmethod
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> LineCells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> Cells:
         """Split the lines into cells and reject those that cannot be split."""
 
     @abstractmethod

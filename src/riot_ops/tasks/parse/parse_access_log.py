@@ -12,13 +12,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
-from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.text.access_log import NO_NAMES, NO_REQUEST, NO_STATUS, NO_TIME, PARTS, cut_access_logs
 from riot_ops.kernels.text.fast_lines import ACCESS
-from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.fast_lines import FastLineReader
-from riot_ops.tasks.parse.line_cells import LineCells, Mask
+from riot_ops.tasks.parse.line_cells import Cells, Mask
 from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ParseAccessLog"]
@@ -101,14 +99,14 @@ class ParseAccessLog(LineParser):
 
     @cached_property
     def _fast_reader(self) -> FastLineReader:
-        """The fast path, for ASCII lines without errors."""
+        """The fast path, for lines without errors."""
         fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.fields.items()}
         return FastLineReader(fields, b" ", ACCESS, len(PARTS), len(PARTS), False, b"")
 
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return self._fast_reader.read(text)
 
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> LineCells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> Cells:
         lines = _AccessLogCells(batch, text)
         lines.reject_non_text(dead)
         return lines
@@ -142,21 +140,17 @@ class ParseAccessLog(LineParser):
         yield Case(cls(fields={name: (name, "string", None) for name in names}, keep=("payload",)), batch)
 
 
-class _AccessLogCells(LineCells):
+class _AccessLogCells(Cells):
     """A batch of lines of an access log, whose cells are the parts."""
 
     def __init__(self, batch: pa.RecordBatch, lines: pa.Array) -> None:
-        self.batch = batch
-        self.data, starts, ends, valid = byte_spans(lines)
+        super().__init__(batch, lines)
         n = len(lines)
         self._starts, self._ends = np.zeros((2, len(PARTS), n), np.int64)
+        self._places, self.counts = np.arange(len(PARTS)), np.full(n, len(PARTS))
         self._faults = np.zeros(n, np.int8)
-        cut_access_logs(self.data, starts, ends, valid, self._starts, self._ends, self._faults)
-        self._places = np.arange(len(PARTS))
-        self.counts = np.full(n, len(PARTS))
-        self.good = np.ones(n, np.bool_)
-        self._invalid = non_utf8(lines)
-        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+        spans = (self._line_starts, self._line_ends)
+        cut_access_logs(self.data, *spans, self._valid, self._starts, self._ends, self._faults)
 
     def reject_non_text(self, dead: DeadLetters) -> None:
         super().reject_non_text(dead)
