@@ -67,11 +67,10 @@ for label in warm.SELF_CONTAINED:
 more = sorted(name for name, found in signatures().items() if found - warmed.get(name, set()))
 print(json.dumps({"failed": failed, "uncalled": uncalled, "more": more}))
 """
-#: Kernels that no task, stream or application calls in process: numba's intrinsic takes the place of the first, the
-#: second is of the lookups of the spam filter on Spark, the third of a sketch for programs.
+#: Kernels that no task, stream or application calls: numba's intrinsic takes the place of the first, the second is of
+#: a sketch for programs.
 EXEMPT = {
     "riot_ops.kernels.arrays.byte_masks.byteswap",
-    "riot_ops.kernels.arrays.derived._record_rows",
     "riot_ops.sketches.hyperloglog._insert_all",
 }
 

@@ -19,10 +19,10 @@ OPTIONS = [
     ("sample", {"share": 0.3, "seed": -4}),
     ("sample", {"share": 0.0}),
     ("sample", {"share": 1.0}),
-    ("projection", {"field": 4}),
+    ("projection", {"column": 4}),
     ("grep", {"text": "http", "invert": True}),
     ("grep", {"text": "ü"}),
-    ("distinct", {"field": 1}),
+    ("distinct", {"column": 1}),
     ("statistics", {"field": "v6_bytes"}),
     ("wordcount", {}),
 ]

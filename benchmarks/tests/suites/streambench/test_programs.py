@@ -25,9 +25,9 @@ from riot_ops.streams import generate, replay, write
 
 SETTINGS = {
     "sample": {"share": 0.4, "seed": 3},
-    "projection": {"field": 4},
+    "projection": {"column": 4},
     "grep": {"text": "http", "invert": True},
-    "distinct": {"field": 1},
+    "distinct": {"column": 1},
     "statistics": {"field": "v6_bytes"},
 }
 FILES = 4

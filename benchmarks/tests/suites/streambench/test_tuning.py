@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,8 +108,8 @@ def test_late_triggers_are_reported(
             asked.append(trigger)
             return self
 
-        def wait(self, limit_s: float) -> None:
-            asked.append(limit_s)
+        def wait(self, timeout: timedelta) -> None:
+            asked.append(timeout)
 
         def stop(self) -> None:
             asked.append("stop")
@@ -122,7 +123,7 @@ def test_late_triggers_are_reported(
     found = streambench_knobs._run_paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
     assert math.isnan(found.rate)
     assert (found.latency, found.caveat) == (950.0, caveat)
-    assert asked == [trigger, 7.0, *([] if done else ["stop"])]
+    assert asked == [trigger, timedelta(seconds=7), *([] if done else ["stop"])]
 
 
 def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,7 +302,8 @@ class Window(WindowTask, SketchTask):
         )
         sums = {"n": "count", "sum": ("value", "sum")}
         yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
-        yield Case(cls(by=("key",), aggregates={name: every[name] for name in RUNNING}), batch, "running")
+        running = {name: every[name] for name in RUNNING} | {"whole": ("seq", "sum")}
+        yield Case(cls(by=("key",), aggregates=running), batch, "running")
         yield Case(cls(by=("key",), aggregates=sums, emit="10s"), batch, "every ten seconds")
         yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=every), batch, "the last two")
         yield Case(cls(frame=Sliding(2 * five), by=("key",), aggregates=timed), batch, "the last ten seconds")

@@ -48,8 +48,8 @@ def sample(lines: pa.RecordBatch, *, share: float = 0.1, seed: int = 0) -> pa.Re
     return lines.filter(pa.array(_xxh64(np.asarray(lines.column("seq")), int(begin)) < np.uint64(below)))
 
 
-def projection(lines: pa.RecordBatch, *, field: int = 1) -> pa.RecordBatch:
-    return pa.record_batch({"seq": lines.column("seq"), "value": _cell(lines, "\t", field)})
+def projection(lines: pa.RecordBatch, *, column: int = 1) -> pa.RecordBatch:
+    return pa.record_batch({"seq": lines.column("seq"), "value": _cell(lines, "\t", column)})
 
 
 def grep(lines: pa.RecordBatch, *, text: str = "ihiza", invert: bool = False) -> pa.RecordBatch:
@@ -63,8 +63,8 @@ def wordcount(lines: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"word": found.field("values"), "count": found.field("counts")})
 
 
-def distinct(lines: pa.RecordBatch, *, field: int = 0) -> pa.RecordBatch:
-    return pa.record_batch({"value": pc.unique(_cell(lines, "\t", field))})
+def distinct(lines: pa.RecordBatch, *, column: int = 0) -> pa.RecordBatch:
+    return pa.record_batch({"value": pc.unique(_cell(lines, "\t", column))})
 
 
 def statistics(lines: pa.RecordBatch, *, field: str = "v4_pkts") -> pa.RecordBatch:

@@ -29,24 +29,24 @@ class PerValue(StatefulProcessor):
         pass
 
 
-def _expressions(lines: Any, *, field: int = 0) -> Any:
-    return by_expression(lines, field).select("value").dropDuplicates(["value"])
+def _expressions(lines: Any, *, column: int = 0) -> Any:
+    return by_expression(lines, column).select("value").dropDuplicates(["value"])
 
 
-def _udf(lines: Any, *, field: int = 0, arrow: bool | None = None) -> Any:
-    return by_function(lines, field, arrow).select("value").dropDuplicates(["value"])
+def _udf(lines: Any, *, column: int = 0, arrow: bool | None = None) -> Any:
+    return by_function(lines, column, arrow).select("value").dropDuplicates(["value"])
 
 
-def _state(lines: Any, *, field: int = 0) -> Any:
+def _state(lines: Any, *, column: int = 0) -> Any:
     return (
-        by_expression(lines, field)
+        by_expression(lines, column)
         .groupBy("value")
         .transformWithStateInPandas(PerValue(), outputStructType="value string", outputMode="append", timeMode="None")
     )
 
 
-def _arrow(lines: Any, *, field: int = 0) -> Any:
-    return map_in_arrow("distinct", lines, field=field).dropDuplicates(["value"])
+def _arrow(lines: Any, *, column: int = 0) -> Any:
+    return map_in_arrow("distinct", lines, column=column).dropDuplicates(["value"])
 
 
 IMPLEMENTATIONS = {

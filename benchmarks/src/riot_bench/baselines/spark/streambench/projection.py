@@ -11,34 +11,34 @@ from riot_bench.baselines.spark.streambench.implementation import Implementation
 __all__ = ["IMPLEMENTATIONS", "by_expression", "by_function"]
 
 
-def by_expression(lines: Any, field: int) -> Any:
+def by_expression(lines: Any, column: int) -> Any:
     """Select ``seq`` and a cell of each line as ``value``, with expressions."""
-    cell = f.get(f.split("value", "\t"), f.lit(field))
+    cell = f.get(f.split("value", "\t"), f.lit(column))
     return lines.select("seq", f.coalesce(cell, f.lit("")).alias("value"))
 
 
-def by_function(lines: Any, field: int, arrow: bool | None = None) -> Any:
+def by_function(lines: Any, column: int, arrow: bool | None = None) -> Any:
     """Select ``seq`` and a cell of each line as ``value``, with a Python function."""
 
     def cell(line: str) -> str:
         found = line.split("\t")
-        return found[field] if field < len(found) else ""
+        return found[column] if column < len(found) else ""
 
     # a lambda, since Spark inspects the type hints of a function and warns
     read = f.udf(lambda line: cell(line), "string", useArrow=arrow)  # noqa: PLW0108
     return lines.select("seq", read("value").alias("value"))
 
 
-def _expressions(lines: Any, *, field: int = 1) -> Any:
-    return by_expression(lines, field)
+def _expressions(lines: Any, *, column: int = 1) -> Any:
+    return by_expression(lines, column)
 
 
-def _udf(lines: Any, *, field: int = 1, arrow: bool | None = None) -> Any:
-    return by_function(lines, field, arrow)
+def _udf(lines: Any, *, column: int = 1, arrow: bool | None = None) -> Any:
+    return by_function(lines, column, arrow)
 
 
-def _arrow(lines: Any, *, field: int = 1) -> Any:
-    return map_in_arrow("projection", lines, field=field)
+def _arrow(lines: Any, *, column: int = 1) -> Any:
+    return map_in_arrow("projection", lines, column=column)
 
 
 IMPLEMENTATIONS = {
