@@ -12,10 +12,19 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    State,
+    StateField,
+    register,
+    reject_infinite,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["AsOfJoin"]
 
@@ -119,12 +128,8 @@ class AsOfJoin(KeyedTask):
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         for name in self.fields:
-            if not pa.types.is_floating(batch.schema.field(name).type):
-                continue
-            infinite = np.isinf(float_column(batch.column(name))[0])
-            if infinite.any():
-                dead.reject(batch, infinite, "not_finite", f"{name} is infinite")
-                batch = batch.filter(pa.array(~infinite))
+            if pa.types.is_floating(batch.schema.field(name).type):
+                batch = reject_infinite(batch, name, dead)
         return batch
 
     def update(

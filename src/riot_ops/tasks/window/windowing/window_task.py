@@ -17,11 +17,19 @@ from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
-from riot_ops.task import KeyedTask, Lookback, ReadableState, Requirement, State, StateField, with_field
+from riot_ops.task import (
+    KeyedTask,
+    Lookback,
+    ReadableState,
+    Requirement,
+    State,
+    StateField,
+    reject_infinite,
+    with_field,
+)
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
@@ -223,12 +231,8 @@ class WindowTask(KeyedTask, ReadableState):
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
         for name in self._checked:
-            if not pa.types.is_floating(batch.schema.field(name).type):
-                continue
-            infinite = np.isinf(float_column(batch.column(name))[0])
-            if infinite.any():
-                dead.reject(batch, infinite, "not_finite", f"{name} is infinite")
-                batch = batch.filter(pa.array(~infinite))
+            if pa.types.is_floating(batch.schema.field(name).type):
+                batch = reject_infinite(batch, name, dead)
         return batch
 
     def update(
