@@ -36,7 +36,7 @@ class StepUsage:
 
 @dataclass(frozen=True)
 class OwnerUsage:
-    """What is charged to an owner: ``records`` taken by steps, and their ``share`` of all records."""
+    """The charge of an owner: ``records`` taken by steps, and their ``share`` of all records."""
 
     records: float
     share: float

@@ -242,7 +242,7 @@ def take_with_fields(rows: AnyRows, positions: npt.NDArray[np.int64], fields: Fi
 
 
 def replace_field(rows: AnyRows, name: str, values: Any) -> AnyRows:
-    """Replace a field, or add it, as :func:`replace_column` does; the rest of what is known of lazy rows stays known.
+    """Replace a field, or add it, as :func:`replace_column` does; lazy rows keep everything else that they know.
 
     >>> batch = pa.RecordBatch.from_pydict({"key": ["a", "b"], "value": [1.0, 2.0]})
     >>> replace_field(batch, "value", np.array([7.0, np.nan])).to_pylist()
