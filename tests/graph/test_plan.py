@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.dataflows.dspbench.operators import BagOfWords
 from riot_ops.graph.plan import plan
 from tests.random_flows import (
     SCHEMA,
@@ -80,8 +81,8 @@ def test_changed_field_needs_another_shuffle():
     [
         (t.Unpivot(fields=("value", "other"), keep=("device",)), "device", True),
         (t.Unpivot(fields={"value": "a", "other": "b"}, label="device"), "device", False),
-        (t.BagOfWords(field="text", keep=("device",)), "device", True),
-        (t.BagOfWords(field="text", whole=("device",)), "device", False),  # words have no device
+        (BagOfWords(field="text", keep=("device",)), "device", True),
+        (BagOfWords(field="text", whole=("device",)), "device", False),  # words have no device
         (t.ParseSenML(field="text"), "sensor_id", False),
         (t.ChangeDetector(fields=("value",), by="device"), "device", True),
     ],

@@ -12,6 +12,7 @@ from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
+from riot_ops.dataflows.riotbench.operators import PiViete
 from riot_ops.runtime.error_column import (
     ERROR_COLUMN,
     AcceptedFilter,
@@ -67,7 +68,7 @@ def test_result_schema():
     assert result_schema(task, WITH_ERRORS, False).names == ["seq", "value"]
     strict = pa.schema([pa.field("value", pa.float64(), nullable=False)])
     assert result_schema(task, strict, True).field("value").nullable
-    writes = t.PiViete(iterations=1, output=ERROR_COLUMN)
+    writes = PiViete(iterations=1, output=ERROR_COLUMN)
     with pytest.raises(ConfigError, match=f"must not write the field '{ERROR_COLUMN}'"):
         result_schema(writes, PLAIN, True)
 

@@ -8,6 +8,7 @@ each. This package offers them all, except those with ambiguous names: ``streamb
 from typing import TYPE_CHECKING
 
 from riot_ops.core.lazy import lazy_names
+from riot_ops.task import declare
 
 if TYPE_CHECKING:
     from riot_ops.dataflows import dspbench, neptune, riotbench, streambench
@@ -126,5 +127,26 @@ _MODULES = {
     "yahoo_streaming": "riot_ops.dataflows.dspbench",
 }
 
+#: Code and module of the operators that their packages offer: they are found by name and code like all others.
+_OPERATORS = {
+    "BagOfWords": ("BOW", "riot_ops.dataflows.dspbench.operators.bag_of_words"),
+    "Bandit": ("BND", "riot_ops.dataflows.dspbench.operators.bandit"),
+    "BatchOutliers": ("BOL", "riot_ops.dataflows.dspbench.operators.batch_outliers"),
+    "BatchSums": ("BSM", "riot_ops.dataflows.dspbench.operators.batch_sums"),
+    "BayesScore": ("BAY", "riot_ops.dataflows.dspbench.operators.bayes_score"),
+    "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
+    "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
+    "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
+    "DecayingRate": ("DCR", "riot_ops.dataflows.dspbench.operators.decaying_rate"),
+    "HistoryMedian": ("HMD", "riot_ops.dataflows.dspbench.operators.history_median"),
+    "LabelQuartile": ("QLB", "riot_ops.dataflows.riotbench.operators.label_quartile"),
+    "LexiconSentiment": ("LEX", "riot_ops.dataflows.dspbench.operators.lexicon_sentiment"),
+    "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
+    "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
+    "PiViete": ("PI", "riot_ops.dataflows.riotbench.operators.pi_viete"),
+    "SyntheticEventTime": ("NUT", "riot_ops.dataflows.dspbench.operators.synthetic_event_time"),
+}
+
+declare(_OPERATORS)
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _MODULES)

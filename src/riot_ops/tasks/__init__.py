@@ -6,20 +6,6 @@ from riot_ops.core.lazy import lazy_names
 from riot_ops.task import FilterTask, KeyedTask, StatelessTask, Task, ValueTask, declare, find_task, register
 
 if TYPE_CHECKING:
-    from riot_ops.dataflows.dspbench.operators.bag_of_words import BagOfWords
-    from riot_ops.dataflows.dspbench.operators.bandit import Bandit
-    from riot_ops.dataflows.dspbench.operators.batch_outliers import BatchOutliers
-    from riot_ops.dataflows.dspbench.operators.batch_sums import BatchSums
-    from riot_ops.dataflows.dspbench.operators.bayes_score import BayesScore
-    from riot_ops.dataflows.dspbench.operators.center_distance import CenterDistance
-    from riot_ops.dataflows.dspbench.operators.count_spam_words import CountSpamWords
-    from riot_ops.dataflows.dspbench.operators.decayed_scores import DecayedScores
-    from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
-    from riot_ops.dataflows.dspbench.operators.history_median import HistoryMedian
-    from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
-    from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
-    from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
-    from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
     from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
     from riot_ops.tasks.filter.deduplicate import Deduplicate
     from riot_ops.tasks.filter.drop_late import DropLate
@@ -43,7 +29,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.join.as_of_join import AsOfJoin
     from riot_ops.tasks.join.assemble_message import AssembleMessage
     from riot_ops.tasks.join.interval_join import IntervalJoin
-    from riot_ops.tasks.join.join_side import JoinSide
     from riot_ops.tasks.lookup.lookup import Lookup
     from riot_ops.tasks.math.compute import Compute
     from riot_ops.tasks.math.counter_increase import CounterIncrease
@@ -51,11 +36,9 @@ if TYPE_CHECKING:
     from riot_ops.tasks.math.interpolation import Interpolation
     from riot_ops.tasks.math.kalman_filter import KalmanFilter
     from riot_ops.tasks.math.no_op import NoOp
-    from riot_ops.tasks.math.pi_viete import PiViete
     from riot_ops.tasks.math.second_order_moment import SecondOrderMoment
     from riot_ops.tasks.parse.csv_to_senml import CSVToSenML
     from riot_ops.tasks.parse.floor_time import FloorTime
-    from riot_ops.tasks.parse.label_quartile import LabelQuartile
     from riot_ops.tasks.parse.parse_access_log import ParseAccessLog
     from riot_ops.tasks.parse.parse_json import ParseJSON
     from riot_ops.tasks.parse.parse_lines import ParseLines
@@ -97,25 +80,16 @@ if TYPE_CHECKING:
 _TASKS = {
     "AsOfJoin": ("AOJ", "riot_ops.tasks.join.as_of_join"),
     "AssembleMessage": ("JON", "riot_ops.tasks.join.assemble_message"),
-    "BagOfWords": ("BOW", "riot_ops.dataflows.dspbench.operators.bag_of_words"),
-    "Bandit": ("BND", "riot_ops.dataflows.dspbench.operators.bandit"),
     "BatchFunction": ("BFN", "riot_ops.tasks.functions.batch_function"),
-    "BatchOutliers": ("BOL", "riot_ops.dataflows.dspbench.operators.batch_outliers"),
-    "BatchSums": ("BSM", "riot_ops.dataflows.dspbench.operators.batch_sums"),
-    "BayesScore": ("BAY", "riot_ops.dataflows.dspbench.operators.bayes_score"),
     "BoundedCount": ("BCT", "riot_ops.tasks.window.bounded_count"),
     "CSVToSenML": ("C2S", "riot_ops.tasks.parse.csv_to_senml"),
-    "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
     "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
     "Classify": ("CLS", "riot_ops.tasks.predict.classify"),
     "ClippedAverage": ("CLA", "riot_ops.tasks.window.presets"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
     "Compute": ("CMP", "riot_ops.tasks.math.compute"),
-    "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
     "CounterIncrease": ("INC", "riot_ops.tasks.math.counter_increase"),
-    "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
-    "DecayingRate": ("DCR", "riot_ops.dataflows.dspbench.operators.decaying_rate"),
     "Deduplicate": ("DDP", "riot_ops.tasks.filter.deduplicate"),
     "DistinctCount": ("DAC", "riot_ops.tasks.math.distinct_count"),
     "DownloadBlob": ("ABD", "riot_ops.tasks.io.download_blob"),
@@ -127,28 +101,21 @@ _TASKS = {
     "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
     "FlatMapFunction": ("FLM", "riot_ops.tasks.functions.flat_map_function"),
     "FloorTime": ("FLO", "riot_ops.tasks.parse.floor_time"),
-    "HistoryMedian": ("HMD", "riot_ops.dataflows.dspbench.operators.history_median"),
     "InsertSQL": ("SQI", "riot_ops.tasks.io.insert_sql"),
     "InsertTable": ("ATI", "riot_ops.tasks.io.insert_table"),
     "Interpolation": ("INP", "riot_ops.tasks.math.interpolation"),
     "IntervalJoin": ("IVJ", "riot_ops.tasks.join.interval_join"),
-    "JoinSide": ("JSD", "riot_ops.tasks.join.join_side"),
     "KalmanFilter": ("KAL", "riot_ops.tasks.math.kalman_filter"),
     "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
-    "LabelQuartile": ("QLB", "riot_ops.tasks.parse.label_quartile"),
-    "LexiconSentiment": ("LEX", "riot_ops.dataflows.dspbench.operators.lexicon_sentiment"),
     "Lookup": ("LKP", "riot_ops.tasks.lookup.lookup"),
     "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
-    "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
     "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
-    "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
     "ParseAccessLog": ("PAL", "riot_ops.tasks.parse.parse_access_log"),
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
     "ParseLines": ("PRS", "riot_ops.tasks.parse.parse_lines"),
     "ParseSenML": ("SML", "riot_ops.tasks.parse.parse_senml"),
     "ParseXML": ("XML", "riot_ops.tasks.parse.parse_xml"),
-    "PiViete": ("PI", "riot_ops.tasks.math.pi_viete"),
     "PlotLines": ("PLT", "riot_ops.tasks.plot.plot_lines"),
     "PredictLinearRegression": ("MLR", "riot_ops.tasks.predict.predict_linear_regression"),
     "Project": ("PRJ", "riot_ops.tasks.parse.project"),
@@ -169,7 +136,6 @@ _TASKS = {
     "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
     "SubstringFilter": ("SBF", "riot_ops.tasks.filter.substring_filter"),
-    "SyntheticEventTime": ("NUT", "riot_ops.dataflows.dspbench.operators.synthetic_event_time"),
     "TimeFields": ("TMF", "riot_ops.tasks.parse.time_fields"),
     "Tokenize": ("TOK", "riot_ops.tasks.parse.tokenize"),
     "TopK": ("TPK", "riot_ops.tasks.window.top_k"),
@@ -186,6 +152,9 @@ _TASKS = {
     "Zip": ("ZIP", "riot_ops.tasks.io.zip"),
 }
 
+#: A step that :class:`IntervalJoin` adds for its streams: found by name and code, and not offered.
+_INTERNAL = {"JoinSide": ("JSD", "riot_ops.tasks.join.join_side")}
+
 #: By code, tasks of the benchmarks that are settings of a task: the task, and what the setting does.
 PRESETS = {
     "ANN": ("Lookup", "Add the values that a table has for a sensor."),
@@ -201,25 +170,16 @@ __all__ = [
     "Aggregate",
     "AsOfJoin",
     "AssembleMessage",
-    "BagOfWords",
-    "Bandit",
     "BatchFunction",
-    "BatchOutliers",
-    "BatchSums",
-    "BayesScore",
     "BoundedCount",
     "CSVToSenML",
-    "CenterDistance",
     "ChangeDetector",
     "CheckBloomFilter",
     "Classify",
     "ClippedAverage",
     "Collect",
     "Compute",
-    "CountSpamWords",
     "CounterIncrease",
-    "DecayedScores",
-    "DecayingRate",
     "Deduplicate",
     "DistinctCount",
     "DownloadBlob",
@@ -232,29 +192,22 @@ __all__ = [
     "FlagWarmUp",
     "FlatMapFunction",
     "FloorTime",
-    "HistoryMedian",
     "InsertSQL",
     "InsertTable",
     "Interpolation",
     "IntervalJoin",
-    "JoinSide",
     "KalmanFilter",
     "KeyedFunction",
     "KeyedTask",
-    "LabelQuartile",
-    "LexiconSentiment",
     "Lookup",
     "MapFunction",
-    "MarkovScore",
     "MovingAverage",
     "NoOp",
-    "PairDelay",
     "ParseAccessLog",
     "ParseJSON",
     "ParseLines",
     "ParseSenML",
     "ParseXML",
-    "PiViete",
     "PlotLines",
     "PredictLinearRegression",
     "Project",
@@ -276,7 +229,6 @@ __all__ = [
     "SortByEventTime",
     "StatelessTask",
     "SubstringFilter",
-    "SyntheticEventTime",
     "Task",
     "TimeFields",
     "Tokenize",
@@ -297,7 +249,7 @@ __all__ = [
     "register",
 ]
 
-declare(_TASKS)
+declare({**_TASKS, **_INTERNAL})
 for _code, (_name, _) in PRESETS.items():
     declare({_name: (_code, _TASKS[_name][1])})
 if not TYPE_CHECKING:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
+from riot_ops.dataflows.dspbench.operators import BagOfWords, BayesScore, CountSpamWords
 from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
@@ -135,9 +135,9 @@ def test_restarted_run_continues(tmp_path):
 def test_message_is_scored_by_earlier_training_only(partitions):
     flow = ro.Dataflow("learning")  # messages with and without labels alternate in one source
     source = flow.source("in", schema={"id": "string", "text": "string", "spam": "bool"})
-    words = source.to(t.BagOfWords(field="text", keep=("spam",), whole=("id",), coded=True), id="words")
-    counts = words.partition_by("word").to(t.CountSpamWords(), id="counts")
-    flow.sink("out", counts.partition_by("seq").to(t.BayesScore(), id="judged"))
+    words = source.to(BagOfWords(field="text", keep=("spam",), whole=("id",), coded=True), id="words")
+    counts = words.partition_by("word").to(CountSpamWords(), id="counts")
+    flow.sink("out", counts.partition_by("seq").to(BayesScore(), id="judged"))
     asked = [("win we", None)] * 2
     mails = [("win cash", True), *asked, ("win", False), *asked]
     rows = pa.table(

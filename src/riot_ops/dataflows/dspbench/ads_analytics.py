@@ -9,6 +9,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.dataflows.dspbench import operators
 from riot_ops.dataflows.dspbench.trending_topics import as_timedelta
 
 __all__ = ["ads_analytics"]
@@ -75,7 +76,7 @@ def ads_analytics(
     if emit != "tick" and tick_every is not None:
         raise ConfigError(f"tick_every is for emit='tick', got {emit!r}")
     flow = Dataflow("ads_analytics", merging="number")
-    step = t.SyntheticEventTime(
+    step = operators.SyntheticEventTime(
         every=timedelta(0) if tick_every is None else period, messages=tick_every or 1, sources=2
     )
     clicks, impressions = (_events(flow, kind, step) for kind in KINDS)
@@ -90,7 +91,7 @@ def ads_analytics(
     return flow.sink("ctr_sink", rate)
 
 
-def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
+def _events(flow: Dataflow, kind: str, step: operators.SyntheticEventTime) -> Stream:
     """Build the steps that read the clicks or impressions of a source, without records that have none."""
     # All cells are read, because a line with a malformed one is damaged. The hash of a URL may exceed int64.
     names = (*KINDS, *BOUNDS)

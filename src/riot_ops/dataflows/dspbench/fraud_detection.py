@@ -9,6 +9,7 @@ import msgspec
 from riot_ops import tasks as t
 from riot_ops.core.parameters import MAX_CELL_INDEX, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["fraud_detection"]
 
@@ -34,8 +35,8 @@ def fraud_detection(
     Parameters
     ----------
     model : str, optional
-        Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default a model trained on generated
-        purchases.
+        Path of a Markov model, see :class:`~riot_ops.dataflows.dspbench.operators.MarkovScore`; by default a model
+        trained on generated purchases.
     column : int from 0 to 65,534, default 1
         Index of the state's cell among the cells after the customer.
     scope : "window" or "all", default "window"
@@ -43,7 +44,7 @@ def fraud_detection(
     window : int >= 2, default 5
         Number of latest purchases.
     metric : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
-        Score, see :class:`riot_ops.tasks.MarkovScore`.
+        Score, see :class:`~riot_ops.dataflows.dspbench.operators.MarkovScore`.
     threshold : float, default 0.96
         Score that an outlier must exceed.
 
@@ -66,7 +67,7 @@ def fraud_detection(
     # Lines of another layout may have any number of cells after the state.
     fields = {"entity_id": (0, "string"), "state": (1 + column, "string")}
     parse = t.ParseLines(fields=fields, cells=3 if column == 1 else None)
-    score = t.MarkovScore(
+    score = operators.MarkovScore(
         by=("entity_id",),
         model=model,
         metric=metric,

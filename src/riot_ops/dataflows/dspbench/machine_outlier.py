@@ -7,6 +7,7 @@ from typing import Any, Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, Positive, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["machine_outlier"]
 
@@ -55,14 +56,14 @@ def machine_outlier(
         Divisors that scale the loads to [0, 1]; by default the maximum load of the format, 100 or 1.
     scorer : "window" or "decayed", default "window"
         Score over time: the sum of the latest scores, or a decaying sum that is emitted for every machine at every
-        time, see :class:`riot_ops.tasks.DecayedScores`.
+        time, see :class:`~riot_ops.dataflows.dspbench.operators.DecayedScores`.
     window : int >= 1, default 10
         Number of latest scores in the sum.
     decay : float > 0, default 0.02
         Decay rate of the decaying sum.
     method : "median" or "top", default "median"
         Which scores are outliers: those far above the median, or the largest of each time; in the latter case all
-        records are emitted, see :class:`riot_ops.tasks.BatchOutliers`.
+        records are emitted, see :class:`~riot_ops.dataflows.dspbench.operators.BatchOutliers`.
     k : int >= 1, default 3
         Number of largest scores.
     partial : bool, default True
@@ -93,7 +94,7 @@ def machine_outlier(
     bounds = {name: (0.0, max(scale, float(divisor))) for name, divisor in zip(("cpu", "memory"), scales, strict=True)}
     lines = lines.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     loads = lines >> t.Project(fields=("machine_id", "cpu", "memory"))
-    distance = t.CenterDistance(
+    distance = operators.CenterDistance(
         fields=("cpu", "memory"),
         scales=scales,
         offset=1.0,
@@ -103,12 +104,12 @@ def machine_outlier(
     scores = loads.to_single().to(distance, id="instance_scores")
     over_time: Any = t.SlidingSum(by=("machine_id",), value="instance_score", window=window, output="stream_score")
     if scorer == "decayed":
-        over_time = t.DecayedScores(
+        over_time = operators.DecayedScores(
             thing="machine_id", score="instance_score", decay=decay, output="stream_score", partial=partial
         )
     spread = scores.partition_by("machine_id") if scorer == "window" else scores.to_single()
     sums = spread.to(over_time, id="stream_scores")
-    outliers = t.BatchOutliers(
+    outliers = operators.BatchOutliers(
         score="stream_score",
         latest="instance_score",
         method=method,

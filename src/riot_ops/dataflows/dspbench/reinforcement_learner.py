@@ -9,6 +9,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Natural, NonNegative, check_arguments
 from riot_ops.dataflow import Dataflow, merge
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["reinforcement_learner"]
 
@@ -49,7 +50,8 @@ def reinforcement_learner(
     Parameters
     ----------
     learner : "interval", "greedy", "thompson" or "optimistic", default "interval"
-        The interval estimator, the random greedy learner, or a Thompson sampler, see :class:`riot_ops.tasks.Bandit`.
+        The interval estimator, the random greedy learner, or a Thompson sampler, see
+        :class:`~riot_ops.dataflows.dspbench.operators.Bandit`.
     actions : tuple of str, default ("page1", "page2", "page3")
         Actions to choose from.
     rewards : pair of int, default (0, 9999)
@@ -121,7 +123,7 @@ def reinforcement_learner(
     }
     if closed_loop:
         options |= {"feedback": EARNINGS if earnings is None else earnings, "feedback_every": feedback_every}
-    bandit = t.Bandit(actions=actions, **options)
+    bandit = operators.Bandit(actions=actions, **options)
 
     flow = Dataflow("reinforcement_learner", merging="sequence" if rewards_first else "number")
     sources = () if closed_loop else ("rewards",)

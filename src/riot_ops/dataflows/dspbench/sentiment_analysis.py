@@ -8,6 +8,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench import operators
 from riot_ops.dataflows.dspbench.trending_topics import TWEET, WRAPPER
 
 __all__ = ["sentiment_analysis"]
@@ -38,7 +39,7 @@ def sentiment_analysis(
         small lexicon.
     mode : "basic" or "counts", default "basic"
         Whether the score is the sum of the words' values, or the number of positive minus the number of negative words,
-        see :class:`riot_ops.tasks.LexiconSentiment`.
+        see :class:`~riot_ops.dataflows.dspbench.operators.LexiconSentiment`.
     phrases : bool, default False
         Whether terms of several words count.
     stop_words : str or sequence of str, optional
@@ -72,5 +73,7 @@ def sentiment_analysis(
         known = f"lang in {tuple(languages)!r}"
         language = t.Filter(f"{known} or lang is None" if keep_unknown else known)
         tweets = tweets.to(language, id="language").shuffle()
-    judge = t.LexiconSentiment(mode=mode, lexicon=lexicon, phrases=phrases, stop_words=stop_words, neutral=neutral)
+    judge = operators.LexiconSentiment(
+        mode=mode, lexicon=lexicon, phrases=phrases, stop_words=stop_words, neutral=neutral
+    )
     return flow.sink("sentiment_sink", tweets.to(judge, id="sentiment"))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["smart_grid"]
 
@@ -100,8 +101,8 @@ def smart_grid(
 
     means = t.SliceMeans(by=PLUG, output="load", length=length, every=every, partial=partial)
     slices = loads.partition_by("house_id").to(means, id="plug_slices")
-    totals = t.BatchSums(by=("house_id",), value="load", groups=("open", "slot", "timestamp"))
+    totals = operators.BatchSums(by=("house_id",), value="load", groups=("open", "slot", "timestamp"))
     houses = slices.partition_by("house_id").to(totals, id="house_slices")
-    forecast = t.HistoryMedian(by=(*PLUG, "slot"), value="load", output="predicted_load", window=history)
+    forecast = operators.HistoryMedian(by=(*PLUG, "slot"), value="load", output="predicted_load", window=history)
     to_come = flow.add(forecast, slices.partition_by("house_id"), houses.partition_by("house_id"), id="predictions")
     return flow.sink("outliers_sink", above).sink("predictions_sink", to_come)

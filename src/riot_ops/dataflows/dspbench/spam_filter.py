@@ -8,6 +8,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow, merge
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["spam_filter"]
 
@@ -69,7 +70,7 @@ def spam_filter(
         raise ConfigError("training = False needs table, the path of a table of words")
     flow = Dataflow("spam_filter", merging="sequence")
     message: dict[str, Any] = {"id": ("id", "string"), "message": ("message", "quoted")}
-    bag = t.BagOfWords(field="message", keep=("spam",), whole=("id",), coded=True)
+    bag = operators.BagOfWords(field="message", keep=("spam",), whole=("id",), coded=True)
     streams = []
     if training:
         parse = t.ParseJSON(fields={**message, "spam": ("spam", "bool")})
@@ -80,8 +81,8 @@ def spam_filter(
     asked = asked.to(t.Project(fields=("id", "message"), nulls={"spam": "bool"}), id="unlabelled")
     streams.append(asked.shuffle().to(bag, id="tokens_analysis"))
     tokens = merge(*streams).partition_by("word")
-    counts = tokens.to(t.CountSpamWords(table=table), id="counts")
-    judge = t.BayesScore(
+    counts = tokens.to(operators.CountSpamWords(table=table), id="counts")
+    judge = operators.BayesScore(
         max_words=max_words,
         threshold=threshold,
         unknown=unknown,
@@ -90,5 +91,5 @@ def spam_filter(
     )
     flow.sink("results_sink", counts.partition_by("seq").to(judge, id="results"))
     if keep_table:
-        flow.sink("table_sink", tokens.to(t.CountSpamWords(table=table, emit="final"), id="table"))
+        flow.sink("table_sink", tokens.to(operators.CountSpamWords(table=table, emit="final"), id="table"))
     return flow

@@ -12,6 +12,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Positive, check_arguments
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream, merge
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["voip_stream"]
 
@@ -70,7 +71,7 @@ def voip_stream(
         Number of caller-callee pairs that are remembered, and the share of new ones that count as repeated, see
         :class:`riot_ops.tasks.Deduplicate`.
     capacity, per_element, per_word : int, default 180,000, 10 and 16
-        Sizes of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
+        Sizes of the filters for rates, see :class:`~riot_ops.dataflows.dspbench.operators.DecayingRate`.
     decay, decay24 : float, default 0.9672 and 0.9917
         Decay per second of the rates of calls, and of the rates that ``acd`` compares.
     fofir_ramp, url_ramp, acd_ramp : pair of float, default (2, 10), (0.5, 1) and (5, 10)
@@ -111,16 +112,16 @@ def voip_stream(
     if secret is not None and exact:
         raise ConfigError("secret needs exact=False; exact state has no hashes")
 
-    def rate(beta: float, key: str = "caller", **parameters: Any) -> t.DecayingRate:
+    def rate(beta: float, key: str = "caller", **parameters: Any) -> operators.DecayingRate:
         if exact:
-            return t.DecayingRate(by=(key,), decay=beta, output=VALUE, **parameters)
+            return operators.DecayingRate(by=(key,), decay=beta, output=VALUE, **parameters)
         sizes: dict[str, Any] = {
             "capacity": capacity,
             "per_element": per_element,
             "per_word": per_word,
             "secret": secret,
         }
-        return t.DecayingRate(fields=(key,), decay=beta, output=VALUE, **sizes, **parameters)
+        return operators.DecayingRate(fields=(key,), decay=beta, output=VALUE, **sizes, **parameters)
 
     def joined(name: str, *pieces: str) -> Stream:
         streams = merge(*(flow.stream(f"{piece}_of_call") for piece in pieces)).partition_by(*KEY)
@@ -192,7 +193,7 @@ def _piece(stream: Stream, name: str = "") -> None:
     stream.to(label, id=f"{name}_of_call")
 
 
-def _received(outgoing: Stream, rate: t.DecayingRate) -> Stream:
+def _received(outgoing: Stream, rate: operators.DecayingRate) -> Stream:
     """Build the rate of received calls: each call first counts for the callee, then queries the caller's rate."""
     ends = t.Unpivot(
         fields={"callee": True, "caller": False}, label="called", value="number", keep=("caller", "timestamp")

@@ -8,6 +8,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.neptune import operators
 
 __all__ = ["COLUMNS", "PAIRS", "equipment_monitoring"]
 
@@ -85,7 +86,8 @@ def equipment_monitoring(
     changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}
     named = changes.to(t.Lookup(table=known, on=("field",), columns=("pair", "role"), default=""), id="pairs")
-    delays = named.partition_by("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
+    delay = operators.PairDelay(by=("pair",), time="ts", max_pending=max_pending)
+    delays = named.partition_by("pair").to(delay, id="delays")
     trend = t.Trend(by=("pair",), value="delay", time="ts", size=as_timedelta(window), growth=growth, baseline=baseline)
     monitor = delays.to(trend, id="monitor")
     alarms = monitor.to(t.Filter("alarm"), id="alarms")

@@ -9,6 +9,7 @@ from riot_ops.core.parameters import check_arguments
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.riotbench import operators
 from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS, MODELS_TOPIC
 from riot_ops.dataflows.riotbench.output_steps import publish_task
 from riot_ops.dataflows.riotbench.train_timer import TICKS
@@ -77,7 +78,7 @@ def train(
     )
     common = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
     line = t.TrainLinearRegression(inputs=learning.inputs, target_field=learning.target, selection=selection, **common)  # type: ignore[arg-type]
-    label = t.LabelQuartile(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
+    label = operators.LabelQuartile(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
     tree = t.TrainDecisionTree(
         inputs=learning.features,
         target_field="class",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import Bandit
 from riot_ops.kernels.stats.bandits import move_interval
 from tests.reference.dspbench.reinforcement_learner import IntervalEstimator, bounds
 
@@ -60,7 +60,7 @@ def test_intervals_follow_the_rewards(steps, width, falling):
     for n, (action, reward, ask) in enumerate(steps):
         rows += reward_rows((action, reward)) + ([(n, None, None)] if ask else [])
     options = {"confidence": limit, "min_confidence": lowest, "confidence_step": step, "confidence_rounds": 7}
-    task = t.Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, **options)
+    task = Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, **options)
     naive = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7, limit=limit, lowest=lowest, step=step)
     wanted = []
     for number, action, reward in rows:
@@ -76,19 +76,19 @@ def test_example_of_the_specification():
 
 
 def test_ties_go_to_the_first_action():
-    task = t.Bandit(actions=("b", "a", "c"), rewards=(-50, 50), min_sample=1)
+    task = Bandit(actions=("b", "a", "c"), rewards=(-50, 50), min_sample=1)
     assert choices(task, reward_rows(("a", -3), ("b", -3), ("c", -4)) + event_rows(2)) == ["b", "b"]
     assert choices(task, reward_rows(("a", -3), ("b", -7), ("c", -4)) + event_rows(1)) == ["a"]
-    greedy = t.Bandit(actions=("b", "a"), rewards=(-50, 50), learner="greedy", explore=0.0)
+    greedy = Bandit(actions=("b", "a"), rewards=(-50, 50), learner="greedy", explore=0.0)
     assert choices(
         greedy, event_rows(1) + reward_rows(("b", -3)) + event_rows(1) + reward_rows(("a", -2)) + event_rows(1)
     ) == ["b", "a", "a"]
 
 
 def test_random_choices_are_uniform():
-    found = Counter(choices(t.Bandit(actions=("a", "b", "c", "d"), seed=1), event_rows(8000)))
+    found = Counter(choices(Bandit(actions=("a", "b", "c", "d"), seed=1), event_rows(8000)))
     assert all(abs(found[action] - 2000) < 160 for action in "abcd")
-    greedy = t.Bandit(actions=("a", "b"), learner="greedy", reduction_constant=1e9, explore=0.6)
+    greedy = Bandit(actions=("a", "b"), learner="greedy", reduction_constant=1e9, explore=0.6)
     found = Counter(choices(greedy, reward_rows(("b", 5)) + event_rows(8000)))
     assert abs(found["a"] - 0.3 * 8000) < 160
 
@@ -96,12 +96,12 @@ def test_random_choices_are_uniform():
 def test_draws_equal_splitmix64():
     """The first outputs for the seed 0, as published: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f."""
     names = tuple(map(str, range(1000)))
-    found = choices(t.Bandit(actions=names, rewards=(0, 0)), event_rows(3))
+    found = choices(Bandit(actions=names, rewards=(0, 0)), event_rows(3))
     assert found == [str(1000 * x >> 64) for x in (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)]
 
 
 def test_exploration_falls():
-    linear = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=100.0, seed=2)
+    linear = Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=100.0, seed=2)
     found = choices(linear, reward_rows(("b", 5)) + event_rows(100_000))
     assert abs(found[:100].count("a") - 50) < 20
     assert abs(found[50_000:].count("a") - 100 / 2 * np.log(2)) < 25
@@ -112,7 +112,7 @@ def test_exploration_falls():
 
 def test_thompson_samplers_draw_past_rewards():
     rows = reward_rows(*[("a", 0)] * 3, ("a", 10), *[("b", 5)] * 4, *[("c", 99)] * 2) + event_rows(4000)
-    task = t.Bandit(actions=("a", "b", "c"), learner="thompson", min_sample=3, max_reward=4, rewards=(0, 99))
+    task = Bandit(actions=("a", "b", "c"), learner="thompson", min_sample=3, max_reward=4, rewards=(0, 99))
     found = Counter(choices(task, rows))
     assert abs(found["a"] - 1000) < 120
     assert found["c"] == 0  # at most min_sample rewards: draws below 4
@@ -124,7 +124,7 @@ def test_thompson_samplers_draw_past_rewards():
 
 def earned(rounds, **options):
     """Return the rewards of choices of one action."""
-    task = t.Bandit(actions=("a",), **{"learner": "greedy", **options})
+    task = Bandit(actions=("a",), **{"learner": "greedy", **options})
     return task.session().push_batch(batch_of(event_rows(rounds)))["reward"].to_pylist()
 
 
@@ -132,7 +132,7 @@ def test_confidence_falls_by_steps_to_its_minimum():
     """Of rewards 0 … 99 an interval of p % around 49 reaches about p / 2 to the right; "b" has all of its at 60."""
 
     def turns(**options):
-        task = t.Bandit(actions=("a", "b"), rewards=(0, 99), min_sample=100, confidence_rounds=10, **options)
+        task = Bandit(actions=("a", "b"), rewards=(0, 99), min_sample=100, confidence_rounds=10, **options)
         rows = [row for i in range(100) for row in reward_rows(("a", i), ("b", 60))]
         found = choices(task, [*rows, *event_rows(200)])
         return [i + 1 for i in range(1, 200) if found[i] != found[i - 1]]
@@ -156,13 +156,13 @@ def test_simulated_environment_rewards_every_nth_choice():
 
 
 def test_learner_learns_from_a_simulated_environment():
-    task = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=20.0, feedback_every=1,
+    task = Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=20.0, feedback_every=1,
                     feedback={"a": (10, 1), "b": (20, 1)})  # fmt: skip
     assert set(choices(task, event_rows(2000))[-50:]) == {"b"}
 
 
 def test_keys_have_separate_learners():
-    task = t.Bandit(actions=("a", "b"), min_sample=1, by="user").session()
+    task = Bandit(actions=("a", "b"), min_sample=1, by="user").session()
     for user, best in (("x", "b"), ("y", "a")):
         for action in "ab":
             task.push({"user": user, "round": None, "action": action, "reward": 5 if action == best else 1})
@@ -170,12 +170,12 @@ def test_keys_have_separate_learners():
 
 
 def test_other_fields():
-    task = t.Bandit(actions=("a",), round="r", action="page", reward="earned").session()
+    task = Bandit(actions=("a",), round="r", action="page", reward="earned").session()
     assert task.push({"r": 1, "page": None, "earned": None}) == [{"r": 1, "page": "a", "earned": None}]
 
 
 def test_rejected_records():
-    session = t.Bandit(actions=("a", "b"), rewards=(0, 9)).session()
+    session = Bandit(actions=("a", "b"), rewards=(0, 9)).session()
     for number, action, reward in (
         (None, "c", 1),
         (None, "a", None),
@@ -207,5 +207,5 @@ def test_misuse_is_refused():
         ({"feedback": {"a": 3}}, "feedback"),
     ):
         with pytest.raises(ConfigError, match=text):
-            t.Bandit(**{"actions": ("a",), **wrong})
-    assert t.Bandit(actions=("a",), rewards=(0, 1 << 30), bin_width=1 << 10)
+            Bandit(**{"actions": ("a",), **wrong})
+    assert Bandit(actions=("a",), rewards=(0, 1 << 30), bin_width=1 << 10)

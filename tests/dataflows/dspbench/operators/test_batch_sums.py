@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import BatchSums
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ROWS = st.lists(
@@ -20,7 +20,7 @@ ROWS = st.lists(
 @given(ROWS, st.booleans())
 def test_sums_equal_dicts(rows, by_key):
     rows = sorted(rows, key=lambda row: row[1])
-    task = t.BatchSums(
+    task = BatchSums(
         by=("key",) if by_key else (), groups=("kind",) if by_key else ("kind", "key"), value="v", time="at"
     )
     session = task.session()
@@ -43,13 +43,13 @@ def test_sums_equal_dicts(rows, by_key):
 def test_end_may_drop_the_last_batch():
     rows = [{"event_time": NOON, "value": 1.0}]
     for partial in (True, False):
-        session = t.BatchSums(partial=partial).session()
+        session = BatchSums(partial=partial).session()
         assert session.push_many(rows) == []
         assert len(session.flush()) == partial
 
 
 def test_overflowing_sum_is_null():
-    session = t.BatchSums().session()
+    session = BatchSums().session()
     session.push_many({"event_time": NOON, "value": 1.7e308} for _ in range(2))
     assert [row["value"] for row in session.flush()] == [None]
 
@@ -57,4 +57,4 @@ def test_overflowing_sum_is_null():
 def test_misuse_is_refused():
     for wrong in ({"groups": ("value",)}, {"by": ("value",)}, {"time": "value"}, {"time": "a", "by": ("a",)}):
         with pytest.raises(ConfigError, match="must"):
-            t.BatchSums(**wrong)
+            BatchSums(**wrong)

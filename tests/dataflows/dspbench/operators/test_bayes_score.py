@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import BayesScore
 from riot_ops.models.word_table import spam_share
 
 words = st.dictionaries(
@@ -40,7 +40,7 @@ def test_scores_by_hand(messages, most, choose):
     rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
     order = sorted(rows, key=lambda row: choose.random())  # the whole message still precedes its words
     rows = sorted(order, key=lambda row: row["word"] is not None)
-    task = t.BayesScore(max_words=most, unknown=0.45, min_probability=0.125)
+    task = BayesScore(max_words=most, unknown=0.45, min_probability=0.125)
     session = task.session()
     found = {}
     for start in range(0, len(rows), 3):
@@ -57,7 +57,7 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
     if numbered:
         batch = batch.set_column(2, "word", batch.column("word").dictionary_encode())
     assert batch.schema.names[2] == "word"
-    found = t.BayesScore(max_words=3).session().push_batch(batch)["spam_probability"].to_pylist()
+    found = BayesScore(max_words=3).session().push_batch(batch)["spam_probability"].to_pylist()
     assert found == [pytest.approx(wanted(c, 3, 0.4, 0.01, totals), rel=1e-9) for c, *totals in messages]
 
 
@@ -66,29 +66,29 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
 def test_repeated_word_counts_repeatedly(most):
     rows = message(1, {"a": (3, 1), "b": (9, 1), "c": (1, 1)})  # 0.5, 0.75, 0.25: b before c before a
     rows = [{**rows[0], "n_words": 202}, *[rows[2]] * 200, rows[3], rows[1]]
-    row = t.BayesScore(max_words=most).session().push_many(rows)[0]
+    row = BayesScore(max_words=most).session().push_many(rows)[0]
     assert row["spam_probability"] == pytest.approx(1 - 0.25**most / (0.75**most + 0.25**most), rel=1e-9)
 
 
 def test_results_come_with_the_last_record_of_a_message():
     rows = message(1, {"a": (1, 0), "b": (1, 0)}) + message(2, {"c": (0, 1)})
-    session = ro.Session(t.BayesScore(), ordered=False)
+    session = ro.Session(BayesScore(), ordered=False)
     batch = pa.RecordBatch.from_pylist([rows[0], rows[3], rows[1], rows[4], rows[2]])
     assert session.push_batch(batch)["id"].to_pylist() == ["m2", "m1"]
 
 
 def test_empty_and_incomplete_messages():
-    session = t.BayesScore().session()
+    session = BayesScore().session()
     assert session.push_many(message(1, {}) + message(2, {"a": (1, 1)})[:1] + message(3, {"a": (1, 1)})[1:]) == []
     session.flush()
     assert [(e["seq"], e["reason"]) for e in session.errors] == [(1, "no_words"), (3, "no_message"), (2, "incomplete")]
-    session = t.BayesScore(emit_empty=True, threshold=0.3).session()
+    session = BayesScore(emit_empty=True, threshold=0.3).session()
     assert session.push_many(message(1, {})) == [{"seq": 1, "id": "m1", "spam_probability": 0.5, "is_spam": False}]
 
 
 def test_message_numbers_may_repeat():
     first, again = message(1, {"a": (3, 0)}), message(1, {"b": (0, 3)})
-    session = t.BayesScore().session()
+    session = BayesScore().session()
     assert [row["is_spam"] for row in session.push_many(first + again)] == [True, False]
     assert session.push_many(first[:1] + again)[0]["is_spam"] is False
     assert [(e["reason"], e["seq"]) for e in session.errors] == [("incomplete", 1)]
@@ -97,9 +97,9 @@ def test_message_numbers_may_repeat():
 @pytest.mark.long
 def test_many_words_do_not_underflow():
     counts = {f"w{i}": (0, 3) for i in range(300)}
-    row = t.BayesScore(max_words=300).session().push_many(message(1, counts))[0]
+    row = BayesScore(max_words=300).session().push_many(message(1, counts))[0]
     assert (row["spam_probability"], row["is_spam"]) == (0.0, False)
-    row = t.BayesScore(max_words=300).session().push_many(message(1, {w: (3, 0) for w in counts}))[0]
+    row = BayesScore(max_words=300).session().push_many(message(1, {w: (3, 0) for w in counts}))[0]
     assert (row["spam_probability"], row["is_spam"]) == (1.0, True)
 
 
@@ -109,13 +109,13 @@ def test_many_words_do_not_underflow():
 )
 def test_words_in_only_one_class(totals, p):
     rows = message(1, {"a": (3, 1)}, totals)  # 3 / 9 and 2 / 6 if there are such messages
-    assert t.BayesScore().session().push_many(rows)[0]["spam_probability"] == pytest.approx(p)
+    assert BayesScore().session().push_many(rows)[0]["spam_probability"] == pytest.approx(p)
 
 
 def test_ties_are_broken_by_bytes():
     counts = {"ü": (9, 0), "ab": (0, 6), "a": (9, 0), "b": (0, 6), "": (0, 6)}  # 0.99 and 0.01, as far from 0.5
     for most, spam, ham in ((1, 0, 1), (2, 1, 1), (3, 1, 2), (4, 1, 3), (5, 2, 3)):
-        row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
+        row = BayesScore(max_words=most).session().push_many(message(1, counts))[0]
         odds = 0.99**spam * 0.01**ham, 0.01**spam * 0.99**ham
         assert row["spam_probability"] == pytest.approx(odds[0] / sum(odds))
 
@@ -123,7 +123,7 @@ def test_ties_are_broken_by_bytes():
 def test_parameters_change_the_score():
     rows = message(1, {"a": (3, 1)})  # r_bad 1/3, r_good w/6
     for weight, p in ((2.0, 0.5), (1.0, 2 / 3)):
-        found = t.BayesScore(ham_weight=weight, threshold=0.6, keep=("id", "n_words")).session().push_many(rows)[0]
+        found = BayesScore(ham_weight=weight, threshold=0.6, keep=("id", "n_words")).session().push_many(rows)[0]
         assert found["spam_probability"] == pytest.approx(p)
         assert (found["is_spam"], found["n_words"]) == (p > 0.6, 1)
 
@@ -141,7 +141,7 @@ def test_parameters_change_the_score():
 )
 def test_misuse_is_refused(parameters, error_text):
     with pytest.raises(ConfigError, match=error_text):
-        t.BayesScore(**parameters)
+        BayesScore(**parameters)
 
 
 @pytest.mark.long
@@ -149,7 +149,7 @@ def test_misuse_is_refused(parameters, error_text):
 def test_ties_with_a_common_prefix_are_broken_by_bytes(most):
     names = [f"beginning{'x' * (i % 4)}{i}" for i in range(150)] + [f"begin{i}" for i in range(60)]
     counts = {name: (i % 5, i % 3) for i, name in enumerate(names)}
-    row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
+    row = BayesScore(max_words=most).session().push_many(message(1, counts))[0]
     assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)
 
 
@@ -160,5 +160,5 @@ def test_nearly_equal_words_are_ranked_exactly():
         for good in range(6):
             counts |= {f"c{bad}{good}": (bad, good), f"d{good}{bad}": (good, bad)}
     for most in (1, 2, 7, 40):
-        row = t.BayesScore(max_words=most).session().push_many(message(1, counts))[0]
+        row = BayesScore(max_words=most).session().push_many(message(1, counts))[0]
         assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9), most

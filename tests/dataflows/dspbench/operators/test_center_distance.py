@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import CenterDistance
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 )
 def test_distances_equal_numpy(rows, batch_size, by_key):
     by = ("key",) if by_key else ()
-    task = t.CenterDistance(fields=("x", "y"), scales=(2, 0.5), offset=3.0, by=by, output="far", time="at")
+    task = CenterDistance(fields=("x", "y"), scales=(2, 0.5), offset=3.0, by=by, output="far", time="at")
     flow = ro.Dataflow("far")
     kinds = {"event_time": "timestamp[us, tz=UTC]", "key": "string", "x": "double", "y": "double"}
     flow.sink("out", flow.source("in", schema=kinds).to(task, id="far"))
@@ -51,16 +51,16 @@ def test_distances_equal_numpy(rows, batch_size, by_key):
 
 
 def test_batch_is_emitted_when_its_time_is_over():
-    session = t.CenterDistance(fields=("x",)).session()
+    session = CenterDistance(fields=("x",)).session()
     out = [session.push({"event_time": NOON + timedelta(seconds=s), "x": x}) for s, x in ((0, 1.0), (0, 3.0), (1, 8.0))]
     assert [[row["score"] for row in rows] for rows in out] == [[], [], [1.0, 1.0]]
     assert [row["score"] for row in session.flush()] == [0.0]
-    kept = t.CenterDistance(fields=("x",), partial=False).session()
+    kept = CenterDistance(fields=("x",), partial=False).session()
     assert kept.push({"event_time": NOON, "x": 1.0}) + kept.flush() == []
 
 
 def test_records_without_time_or_scope_are_errors():
-    session = t.CenterDistance(fields=("x", "y")).session()
+    session = CenterDistance(fields=("x", "y")).session()
     session.push({"event_time": NOON, "x": 5, "y": 5})
     for time, x, y in ((None, 1, 1), (NOON, None, 1), (NOON, 1, float("inf")), (NOON, None, float("inf"))):
         session.push({"event_time": time, "x": x, "y": y})
@@ -75,6 +75,6 @@ def test_misuse_is_refused():
         ({"time": "score"}, "must be different fields"), ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.CenterDistance(**{"fields": ("x",), **wrong})
+            CenterDistance(**{"fields": ("x",), **wrong})
     with pytest.raises(ConfigError, match="needs a timestamp"):
-        t.CenterDistance(fields=("x",)).output_schema(pa.schema({"event_time": pa.int64(), "x": pa.float64()}))
+        CenterDistance(fields=("x",)).output_schema(pa.schema({"event_time": pa.int64(), "x": pa.float64()}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import CountSpamWords
 from riot_ops.models import WordTable
 
 ROWS = [("win", 2, True), (None, 5, True), ("win", 1, None), ("we", 4, False), ("win", 3, False), ("we", 9, None)]
@@ -21,12 +21,12 @@ def both(found):
 
 
 def test_counts_so_far():
-    session = t.CountSpamWords().session()
+    session = CountSpamWords().session()
     assert both(session.push_many(rows(*ROWS, (None, 1, None)))) == [("win", 2, 0), ("we", 0, 4), (None, 5, 0)]
 
 
 def test_counts_at_the_end():
-    session = t.CountSpamWords(emit="final").session()
+    session = CountSpamWords(emit="final").session()
     assert session.push_many(rows(*ROWS)) == []
     assert sorted(both(session.flush()), key=str) == sorted([("win", 2, 3), (None, 5, 0), ("we", 0, 4)], key=str)
 
@@ -34,7 +34,7 @@ def test_counts_at_the_end():
 def test_dictionary_encoded_words_are_equal():
     batches = [pa.RecordBatch.from_pylist(rows(*part)) for part in (ROWS[:3], ROWS[3:], (("new", 1, None), *ROWS))]
     for emit in ("each", "final"):
-        plain, numbered = t.CountSpamWords(emit=emit).session(), t.CountSpamWords(emit=emit).session()
+        plain, numbered = CountSpamWords(emit=emit).session(), CountSpamWords(emit=emit).session()
         for batch in batches:
             codes = batch.column("word").dictionary_encode()
             out = numbered.push_batch(batch.set_column(0, "word", codes))
@@ -44,13 +44,13 @@ def test_dictionary_encoded_words_are_equal():
 
 
 def test_other_fields():
-    session = t.CountSpamWords(by="w", label="bad", count="n").session()
+    session = CountSpamWords(by="w", label="bad", count="n").session()
     assert session.push({"w": "a", "n": 3, "bad": True}) == []
     assert session.push({"w": "a", "n": 3, "bad": None})[0]["count_bad"] == 3
 
 
 def test_counts_of_two_states_merge():
-    here, there = t.CountSpamWords().session(), t.CountSpamWords().session()
+    here, there = CountSpamWords().session(), CountSpamWords().session()
     here.push_many(rows(*ROWS))
     there.push_many(rows(("win", 7, True), ("new", 1, False)))
     here.merge(there.snapshot())
@@ -60,7 +60,7 @@ def test_counts_of_two_states_merge():
 def test_initial_table(tmp_path):
     path = tmp_path / "words.json"
     WordTable({"win": (7, 1), "ü": (0, 2)}, 70, 30).save(str(path))
-    session = t.CountSpamWords(table=str(path)).session()
+    session = CountSpamWords(table=str(path)).session()
     records = rows(
         ("win", 1, None), ("win", 2, True), ("win", 1, None), (None, 2, True), (None, 1, None), ("x", 1, None)
     )
@@ -80,11 +80,11 @@ def test_initial_table(tmp_path):
 def test_invalid_tables_are_refused(tmp_path, text, error_text):
     (tmp_path / "words.json").write_text(text)
     with pytest.raises(ConfigError, match=error_text):
-        t.CountSpamWords(table=str(tmp_path / "words.json"))
+        CountSpamWords(table=str(tmp_path / "words.json"))
 
 
 def test_misuse_is_refused():
     with pytest.raises(ConfigError, match="by"):
-        t.CountSpamWords(by=("a", "b"))
+        CountSpamWords(by=("a", "b"))
     with pytest.raises(ConfigError, match="needs booleans"):
-        t.CountSpamWords().session().push({"word": "a", "count": 1, "spam": "yes"})
+        CountSpamWords().session().push({"word": "a", "count": 1, "spam": "yes"})

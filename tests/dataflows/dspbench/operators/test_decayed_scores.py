@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import DecayedScores
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 BATCHES = st.lists(
@@ -27,7 +27,7 @@ def records(batches):
 
 @given(BATCHES, st.sampled_from([0.1, 0.9]), st.sampled_from([None, 1.0, 4.0]))
 def test_sums_equal_dicts(batches, decay, threshold):
-    session = t.DecayedScores(decay=decay, threshold=threshold).session()
+    session = DecayedScores(decay=decay, threshold=threshold).session()
     rows = session.push_many(records(batches)) + session.flush()
     limit = 0.5 / (1 - math.exp(-decay)) if threshold is None else threshold
     totals, last, wanted, clear = {}, {}, [], False
@@ -46,10 +46,10 @@ def test_sums_equal_dicts(batches, decay, threshold):
 
 def test_names_of_fields_and_the_end():
     rows = [{"event_time": NOON, "machine": 7, "x": 2.0}]
-    session = t.DecayedScores(thing="machine", score="x", output="sum", time="at").session()
+    session = DecayedScores(thing="machine", score="x", output="sum", time="at").session()
     assert session.push_many(rows) == []
     assert session.flush() == [{"event_time": NOON, "machine": 7, "x": 2.0, "sum": 2.0, "ordinal": 0, "at": NOON}]
-    lost = t.DecayedScores(thing="machine", score="x", partial=False).session()
+    lost = DecayedScores(thing="machine", score="x", partial=False).session()
     assert lost.push_many(rows) + lost.flush() == []
 
 
@@ -60,4 +60,4 @@ def test_misuse_is_refused():
         ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.DecayedScores(**wrong)
+            DecayedScores(**wrong)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.dataflows.dspbench.operators import DecayingRate
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 US = 1_000_000
@@ -53,15 +53,15 @@ def test_rates_are_sums_over_all_events(rows, decay, size, per_word):
     batch = batch_of(rows)
     wanted = list(summed(batch, decay))
     common = {"decay": decay, "amount": "amount", "flag": "adds"}
-    sketch = t.DecayingRate(fields=("key",), capacity=500, per_word=per_word, **common)
-    for task in (t.DecayingRate(by="key", **common), sketch):
+    sketch = DecayingRate(fields=("key",), capacity=500, per_word=per_word, **common)
+    for task in (DecayingRate(by="key", **common), sketch):
         session = task.session()
         out = [x for i in range(0, len(rows), size) for x in session.push_batch(batch.slice(i, size)).to_pylist()]
         assert [row["rate"] for row in out] == pytest.approx(wanted, rel=1e-9, abs=1e-100)
 
 
 def test_example_of_the_specification():
-    session = t.DecayingRate(by="caller", flag="made").session()
+    session = DecayingRate(by="caller", flag="made").session()
 
     def rate(second, made=True):
         row = {"event_time": NOON + timedelta(seconds=second), "caller": "a", "made": made}
@@ -74,7 +74,7 @@ def test_example_of_the_specification():
 @pytest.mark.parametrize("sketch", [False, True])
 def test_late_records_count_with_their_decayed_share(sketch):
     common = {"decay": 0.5, "flag": "adds"}
-    task = t.DecayingRate(fields=("key",), capacity=100, **common) if sketch else t.DecayingRate(by="key", **common)
+    task = DecayingRate(fields=("key",), capacity=100, **common) if sketch else DecayingRate(by="key", **common)
     session = task.session()
 
     def rate(second, adds=True):
@@ -90,7 +90,7 @@ def test_late_records_count_with_their_decayed_share(sketch):
 
 
 def test_sketch_query_of_another_key():
-    session = t.DecayingRate(fields=("callee",), asks=("caller",), capacity=100).session()
+    session = DecayingRate(fields=("callee",), asks=("caller",), capacity=100).session()
     calls = [("a", "b"), ("b", "a"), ("b", "a")]
     rates = [session.push({"event_time": NOON, "caller": a, "callee": b})[0]["rate"] for a, b in calls]
     assert rates == pytest.approx([0.0, -math.log(0.9672), -math.log(0.9672)])
@@ -100,23 +100,23 @@ def test_narrow_sketch_never_underestimates():
     names = [f"caller {i % 40}" for i in range(400)]
     times = [NOON + timedelta(seconds=i) for i in range(400)]
     batch = pa.RecordBatch.from_pydict({"event_time": pa.array(times, TIMESTAMP), "caller": names})
-    exact = t.DecayingRate(by="caller").session().push_batch(batch)["rate"].to_pylist()
-    narrow = t.DecayingRate(fields=("caller",), capacity=15, per_word=4).session().push_batch(batch)["rate"].to_pylist()
-    wide = t.DecayingRate(fields=("caller",), capacity=2000).session().push_batch(batch)["rate"].to_pylist()
+    exact = DecayingRate(by="caller").session().push_batch(batch)["rate"].to_pylist()
+    narrow = DecayingRate(fields=("caller",), capacity=15, per_word=4).session().push_batch(batch)["rate"].to_pylist()
+    wide = DecayingRate(fields=("caller",), capacity=2000).session().push_batch(batch)["rate"].to_pylist()
     assert all(n >= e * (1 - 1e-12) for n, e in zip(narrow, exact, strict=True))
     assert sum(narrow) > 1.01 * sum(exact)
     assert wide == pytest.approx(exact, rel=1e-12)
 
 
 def test_sizes_of_a_sketch():
-    fields = t.DecayingRate(fields=("x",), capacity=180_000).state_fields()
+    fields = DecayingRate(fields=("x",), capacity=180_000).state_fields()
     assert (fields["times"].shape, fields["buckets"].shape) == (112_501, 1_800_016)
-    fields = t.DecayingRate(fields=("x",), capacity=10, per_element=4, per_word=8).state_fields()
+    fields = DecayingRate(fields=("x",), capacity=10, per_element=4, per_word=8).state_fields()
     assert (fields["times"].shape, fields["buckets"].shape) == (7, 56)
 
 
 def test_rejected_records():
-    session = t.DecayingRate(amount="n", output="n").session()
+    session = DecayingRate(amount="n", output="n").session()
     good = {"event_time": NOON, "n": 2.0}
     for wrong in ({"event_time": None}, {"n": -1.0}, {"n": float("inf")}):
         session.push({**good, **wrong})
@@ -133,6 +133,6 @@ def test_misuse_is_refused():
         ({"capacity": 1 << 40, "fields": ("a",)}, "capacity"),
     ):
         with pytest.raises(ConfigError, match=text):
-            t.DecayingRate(**wrong)
+            DecayingRate(**wrong)
     with pytest.raises(ConfigError, match="made"):
-        t.DecayingRate(flag="made").output_schema(pa.schema({"event_time": TIMESTAMP, "made": pa.string()}))
+        DecayingRate(flag="made").output_schema(pa.schema({"event_time": TIMESTAMP, "made": pa.string()}))

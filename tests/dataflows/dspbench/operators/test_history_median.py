@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import HistoryMedian
 
 STEPS = st.lists(
     st.tuples(
@@ -22,7 +22,7 @@ STEPS = st.lists(
 @given(STEPS, st.integers(1, 5))
 def test_forecasts_equal_lists(steps, window):
     rows = (
-        t.HistoryMedian(by=("key",), now="is_now", value="x", output="to_come", window=window)
+        HistoryMedian(by=("key",), now="is_now", value="x", output="to_come", window=window)
         .session()
         .push_many({"key": key, "is_now": now, "x": x} for key, now, x in steps)
     )
@@ -40,8 +40,8 @@ def test_forecasts_equal_lists(steps, window):
 
 
 def test_default_history_is_a_month():
-    session = t.HistoryMedian().session()
+    session = HistoryMedian().session()
     session.push_many({"open": False, "value": 100.0 if day < 17 else 0.0} for day in range(33))
     assert session.push({"open": True, "value": 0.0}) == [{"open": True, "value": 0.0}]  # 15 of the 31 values are 100
     with pytest.raises(ConfigError, match="window"):
-        t.HistoryMedian(window=0)
+        HistoryMedian(window=0)

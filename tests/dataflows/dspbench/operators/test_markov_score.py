@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import MarkovScore
 from riot_ops.models import MarkovModel
 from riot_ops.models.markov import purchase_model
 from tests.reference.dspbench.fraud_detection import read_model, score
@@ -34,7 +34,7 @@ METRICS = ("miss_probability", "miss_rate", "entropy_reduction")
 def test_scores_of_the_specification(sample_data, chain, wanted):
     path = sample_data / "dspbench" / "fraud-markov-model.txt"
     for metric, value in zip(METRICS, wanted, strict=True):
-        session = t.MarkovScore(model=str(path), metric=metric).session()
+        session = MarkovScore(model=str(path), metric=metric).session()
         rows = session.push_many({"state": state} for state in chain.split())
         assert [row["states"] for row in rows] == [chain.replace(" ", ",")]
         by_hand = score(chain.split(), *read_model(path), metric)
@@ -46,7 +46,7 @@ def test_scores_of_the_specification(sample_data, chain, wanted):
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(2, 6), st.sampled_from(METRICS), st.booleans())
 def test_scored_windows_slide_by_one_record(chain, window, metric, local):
     names, matrix = ["a", "b", "c"], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4]]
-    task = t.MarkovScore(metric=metric, window=window, scope="window" if local else "all")
+    task = MarkovScore(metric=metric, window=window, scope="window" if local else "all")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "riot_ops.dataflows.dspbench.operators.markov_score.purchase_model", lambda: MarkovModel(names, matrix)
@@ -62,7 +62,7 @@ def test_no_error_builds_up():
     rng = np.random.default_rng(3)
     names = purchase_model().states
     chain = pa.array(names).take(pa.array(rng.integers(0, 18, 200_000)))
-    rows = t.MarkovScore(window=50, states=None).session().push_batch(pa.table({"state": chain}))
+    rows = MarkovScore(window=50, states=None).session().push_batch(pa.table({"state": chain}))
     places = [names.index(s) for s in chain[-50:].to_pylist()]
     exact = math.fsum(1 - purchase_model().matrix[a, b] for a, b in itertools.pairwise(places)) / 49
     assert rows["score"][-1].as_py() == pytest.approx(exact, rel=4e-16)
@@ -70,7 +70,7 @@ def test_no_error_builds_up():
 
 def test_score_equal_to_the_threshold_is_not_emitted():
     def scores(threshold):
-        task = t.MarkovScore(metric="miss_rate", window=3, threshold=threshold, output="miss", states="chain")
+        task = MarkovScore(metric="miss_rate", window=3, threshold=threshold, output="miss", states="chain")
         return task.session().push_many({"state": s} for s in ("MNN", "MNN", "HHS"))
 
     assert scores(0.49) == [{"state": "HHS", "miss": 0.5, "chain": "MNN,MNN,HHS"}]
@@ -78,7 +78,7 @@ def test_score_equal_to_the_threshold_is_not_emitted():
 
 
 def test_unknown_states_are_errors_and_do_not_enter_the_window():
-    session = t.MarkovScore(window=2, by="card", states=None, state="s").session()
+    session = MarkovScore(window=2, by="card", states=None, state="s").session()
     rows = session.push_many({"card": c, "s": s} for c, s in [("a", "MNN"), ("a", "?"), ("b", None), ("a", "MNN")])
     assert len(rows) == 1
     assert [(e["reason"], e["message"]) for e in session.errors] == [
@@ -92,7 +92,7 @@ def test_models_of_many_states(tmp_path):
     names = [f"s{i}" for i in range(n)]
     path = tmp_path / "model.txt"
     path.write_text(MarkovModel(names, np.full((n, n), 1 / n)).to_text())
-    rows = t.MarkovScore(model=str(path), window=2).session().push_many({"state": s} for s in ("s299", "s0", "s299"))
+    rows = MarkovScore(model=str(path), window=2).session().push_many({"state": s} for s in ("s299", "s0", "s299"))
     assert [(row["states"], round(row["score"], 6)) for row in rows] == [
         ("s299,s0", round(1 - 1 / n, 6)), ("s0,s299", round(1 - 1 / n, 6)),
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_invalid_models_are_refused(tmp_path, text, message):
     path = tmp_path / "model.txt"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
-        t.MarkovScore(model=str(path))
+        MarkovScore(model=str(path))
 
 
 def test_misuse_is_refused(tmp_path):
@@ -128,6 +128,6 @@ def test_misuse_is_refused(tmp_path):
         ({"model": str(tmp_path / "none")}, "cannot be read"),
     ):
         with pytest.raises(ConfigError, match=message):
-            t.MarkovScore(**wrong)
+            MarkovScore(**wrong)
     with pytest.raises(ConfigError, match="must have 2 rows and columns"):
         MarkovModel(("a", "b"), np.ones((1, 1)))

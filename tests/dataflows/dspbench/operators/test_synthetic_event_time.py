@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import SyntheticEventTime
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -23,7 +23,7 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     st.integers(1, 3),
 )
 def test_times_follow_the_message_numbers(numbers, every, messages, sources):
-    task = t.SyntheticEventTime(every=timedelta(microseconds=every), messages=messages, sources=sources)
+    task = SyntheticEventTime(every=timedelta(microseconds=every), messages=messages, sources=sources)
     session = task.session()
     made = session.push_batch(pa.RecordBatch.from_pydict({"seq": pa.array(numbers, pa.int64())}))
     wanted = [n // sources * every // messages for n in numbers]
@@ -40,4 +40,4 @@ def test_misuse_is_refused():
         ({"every": timedelta(days=10**6), "messages": 10**9}, "every times messages"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=error_text):
-            t.SyntheticEventTime(**options)
+            SyntheticEventTime(**options)

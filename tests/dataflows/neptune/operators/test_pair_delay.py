@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.neptune.operators import PairDelay
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -17,7 +17,7 @@ def pushed(session, *rows):
 
 
 def test_effect_matches_the_oldest_cause_of_its_value():
-    session = t.PairDelay(time="ts").session()
+    session = PairDelay(time="ts").session()
     rows = [
         ("cause", 1, 10),
         ("cause", 0, 20),
@@ -32,7 +32,7 @@ def test_effect_matches_the_oldest_cause_of_its_value():
 
 
 def test_evicted_causes_are_missed():
-    session = t.PairDelay(time="ts", max_pending=2, by="pair").session()
+    session = PairDelay(time="ts", max_pending=2, by="pair").session()
     for ts in (1, 2, 3):
         assert session.push({"seq": ts, "pair": "x", "role": "cause", "value": ts, "ts": ts}) == []
     session.push({"seq": 4, "pair": "y", "role": "cause", "value": 1, "ts": 4})
@@ -45,7 +45,7 @@ def test_evicted_causes_are_missed():
 
 
 def test_times_and_other_fields():
-    session = t.PairDelay(role="r", value="v", output="wait").session()
+    session = PairDelay(role="r", value="v", output="wait").session()
     session.push({"r": "cause", "v": True, "event_time": NOON})
     row = session.push({"r": "effect", "v": True, "event_time": NOON + timedelta(milliseconds=3)})[0]
     assert row["wait"] == 3000
@@ -64,6 +64,6 @@ def test_misuse_is_refused():
         ({"max_pending": 0}, "max_pending = 0"),
     ):
         with pytest.raises(ConfigError, match=message):
-            t.PairDelay(**parameters)
+            PairDelay(**parameters)
     with pytest.raises(ConfigError, match="cannot use"):
-        t.PairDelay(time="ts").session().push({"role": "cause", "value": 1, "ts": 1.5})
+        PairDelay(time="ts").session().push({"role": "cause", "value": 1, "ts": 1.5})

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from riot_ops import ConfigError
-from riot_ops.tasks import PiViete
+from riot_ops.dataflows.riotbench.operators import PiViete
 
 
 def viete(factors):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops import ConfigError
-from riot_ops.tasks import LabelQuartile
+from riot_ops.dataflows.riotbench.operators import LabelQuartile
 from tests.reference.label_quartile import label
 from tests.samples import expected
 

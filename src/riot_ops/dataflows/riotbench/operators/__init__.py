@@ -1,0 +1,18 @@
+"""Operators that only the applications of RIoTBench need, each imported at first use."""
+
+from typing import TYPE_CHECKING
+
+from riot_ops.core.lazy import lazy_names
+from riot_ops.core.parameters import snake_case
+
+if TYPE_CHECKING:
+    from riot_ops.dataflows.riotbench.operators.label_quartile import LabelQuartile
+    from riot_ops.dataflows.riotbench.operators.pi_viete import PiViete
+
+__all__ = [
+    "LabelQuartile",
+    "PiViete",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {name: f"{__name__}.{snake_case(name)}" for name in __all__})
