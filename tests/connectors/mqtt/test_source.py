@@ -198,6 +198,22 @@ def test_no_message_is_lost_when_connections_break(mosquitto, subscribe, short_p
     wire.close()
 
 
+def test_closed_source_has_its_acknowledgements_read(mosquitto, subscribe):
+    """The broker sends the messages again if the client connects again before it has read their acknowledgements."""
+    wire = Wire(mosquitto.url)
+    source = subscribe(wire.url, ("acknowledged",))
+    publish(mosquitto.url, "acknowledged", records(50))
+    wire.delay = 0.2
+    wait(source, 50)
+    source.close()
+    wire.delay = 0.0
+    source.open()
+    publish(mosquitto.url, "acknowledged", records(1, "last"))
+    assert wait(source, 51)["payload"].to_pylist()[50:] == [b"last0"]
+    source.close()
+    wire.close()
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto, subscribe, how):
     broker, n = own_mosquitto, 3000

@@ -57,7 +57,7 @@ def until(condition, seconds: float = 30.0) -> None:
 
 
 class Wire:
-    """A TCP proxy to a port whose connections a test can cut."""
+    """A TCP proxy to a port whose connections a test can cut, and slow down by ``delay`` seconds per chunk."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -67,6 +67,7 @@ class Wire:
         self._open: list[socket.socket] = []
         self.bytes = 0
         self.cuts = 0
+        self.delay = 0.0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -82,6 +83,7 @@ class Wire:
         with contextlib.suppress(OSError):
             while data := a.recv(2048):
                 self.bytes += len(data)
+                time.sleep(self.delay)
                 b.sendall(data)
         for end in (a, b):
             with contextlib.suppress(OSError):

@@ -46,7 +46,8 @@ PASSWORD = "RIOT_OPS_MQTT_PASSWORD"  # noqa: S105 (the name of a variable)
 RESPONSE_TIMEOUT_S = 10.0
 #: Seconds between two looks at ``stop`` while connecting.
 STOP_CHECK_S = 0.1
-#: Longest wait for the broker to close the connection: closing a socket before may lose acknowledgements.
+#: Longest wait for the broker to close the connection after DISCONNECT. Before that, it may still have acknowledgements
+#: to read, which are lost if the client closes the socket with unread bytes, or connects again.
 CLOSE_WAIT_S = 5.0
 
 #: Reason codes of transient refusals: the broker is unavailable, busy, shutting down, over a quota or a rate.
@@ -551,15 +552,30 @@ class PahoLink:
         """Disconnect and close; the broker keeps the session as agreed."""
         self._closing = True
         if self.is_connected:
-            self.client.disconnect()
             until = time.monotonic() + CLOSE_WAIT_S
-            while self.client.socket() is not None and time.monotonic() < until:
-                self.wait(0.05)
+            # paho closes its socket once it has sent DISCONNECT: a second descriptor keeps the connection open
+            with socket.socket(fileno=os.dup(self.client.socket().fileno())) as kept:
+                self.client.disconnect()
+                while self.client.socket() is not None and time.monotonic() < until:
+                    self.wait(0.05)
+                if self.scheme in ("ws", "wss"):  # where brokers leave it to the client to end the connection
+                    with contextlib.suppress(OSError):
+                        kept.shutdown(socket.SHUT_WR)
+                _read_to_end(kept, until)
         self.drop()
         if self._wake_pair is not None:
             for one in self._wake_pair:
                 one.close()
             self._wake_pair = None
+
+
+def _read_to_end(sock: socket.socket, until: float) -> None:
+    """Drop what arrives until the other side closes the connection, or until a time of the monotonic clock."""
+    with contextlib.suppress(OSError):  # also a timeout
+        while (left := until - time.monotonic()) > 0:
+            sock.settimeout(left)
+            if not sock.recv(65_536):
+                return
 
 
 def client_subclass(name: str, methods: dict[str, Any]) -> Any:
