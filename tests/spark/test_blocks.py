@@ -21,7 +21,11 @@ from tests.search import depth
 MAX = 2**63 - 1
 KEYED = [
     t.RunningCount(by="key", emit="update"),
-    t.RunningTotals(by="key", totals={"sum": "n", "rows": None}, emit="update"),
+    t.Window(
+        by="key",
+        aggregates={"rows": "count", "sum": ("n", "sum", 0), "low": ("n", "min"), "high": ("n", "max")},
+        emit="update",
+    ),
     t.RunningSummary(by="key", emit="update"),
     t.Deduplicate(by=("key", "n")),
 ]

@@ -65,8 +65,9 @@ class Window(WindowTask, SketchTask):
     ----------
     ====================================  ============================================================================
     ``"count"``, ``(f, "count")``         records; with a field: non-missing values
-    ``(f, "sum")``                        of integers and booleans the exact integer, null where it does not fit
-                                          (int64; uint64 for uint64); of other numbers a compensated sum in float64
+    ``(f, "sum", empty)``                 of integers and booleans the exact integer, null where it does not fit
+                                          (int64; uint64 for uint64); of other numbers a compensated sum in float64;
+                                          of no values ``empty``: null, or 0
     ``(f, "mean")``                       in float64, from compensated sums
     ``(f, "min")``, ``(f, "max")``        the value itself, with the type of its field (float64 for floating types)
     ``(f, "first")``, ``(f, "last")``     the same for the smallest and the largest event time, among equal times the

@@ -140,6 +140,16 @@ def test_sums_of_large_integers_are_exact_or_null(ks, cut):
     assert [row["s"] for row in rows] == wanted
 
 
+def test_sum_of_no_values_is_the_option():
+    null, zero = (t.Window(aggregates={"s": ("k", "sum", *empty)}).session() for empty in ((), (0,)))
+    values = pa.table({"k": pa.array([None, 2, None], pa.int64())})
+    assert null.push_batch(values)["s"].to_pylist() == [None, 2, 2]
+    assert zero.push_batch(values)["s"].to_pylist() == [0, 2, 2]
+    for wrong in (1, False, "0"):
+        with pytest.raises(ConfigError, match="the sum of no values is None or 0"):
+            t.Window(aggregates={"s": ("k", "sum", wrong)})
+
+
 def test_refused_value_changes_no_other_aggregate():
     session = t.Window(aggregates={"n": ("value", "count"), "s": ("value", "sum"), "v": ("value", "var", 0)}).session()
     rows = session.push_many({"value": v} for v in (1.0, 1e300, 3.0))

@@ -47,6 +47,7 @@ from riot_ops.tasks.window.windowing.stats import (
     TimeGaps,
     TimeSpans,
     Weights,
+    is_whole,
 )
 from riot_ops.tasks.window.windowing.value_stats import Collected, DistinctHashes, HashSet, Samples, ValueCounts
 
@@ -147,7 +148,7 @@ def _count(name: str, of: str | None, dtype: pa.DataType | None) -> BoundAggrega
 
 
 def _numeric(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_boolean(dtype))
+    return bool(is_whole(dtype) or pa.types.is_floating(dtype))
 
 
 def _value_aggregate(stat: type[Stat], parts: slice) -> Any:
@@ -179,22 +180,24 @@ def _mean(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
     return BoundAggregate((counts, sums), pa.float64(), "number", result)
 
 
-def _sum(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
-    counts, sums = Counts(of), Sums(of)
-    (n,), (total, rest) = counts.cells(), sums.cells()
+def _sum(name: str, of: str, dtype: pa.DataType | None, empty: Any = None) -> BoundAggregate:
+    if empty is not None and (isinstance(empty, bool) or empty != 0):
+        raise ConfigError(f"aggregates: {name!r}: the sum of no values is None or 0, got {empty!r}")
+    counts, sums = (() if empty == 0 else (Counts(of),)), Sums(of)
+    total, rest = sums.cells()
     kind = dtype
     if dtype is not None:
-        whole = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype)
-        kind = pa.float64() if not whole else pa.uint64() if dtype == pa.uint64() else pa.int64()
+        kind = pa.float64() if not is_whole(dtype) else pa.uint64() if dtype == pa.uint64() else pa.int64()
 
     def result(cells: Cells) -> pa.Array:
+        n = [cells[name] for stat in counts for name in stat.cells()]
         if sums.whole in cells:
-            return _null_where_empty(cells[sums.whole], cells[n])
-        missing = np.asarray(cells[n]) == 0
+            return _null_where_empty(cells[sums.whole], n[0]) if n else pa.array(cells[sums.whole])
+        missing = np.equal(n[0], 0) if n else np.zeros(len(cells[total]), np.bool_)
         with np.errstate(all="ignore"):
             return exact_result(*normalized(cells[total] / loops.SCALE, cells[rest] / loops.SCALE), missing, kind)
 
-    return BoundAggregate((counts, sums), kind or pa.float64(), "exact number", result)
+    return BoundAggregate((*counts, sums), kind or pa.float64(), "exact number", result)
 
 
 def _deviation(name: str, of: str, dtype: pa.DataType | None, otherwise: Any = None) -> BoundAggregate:
@@ -400,7 +403,7 @@ def _top(
             f"aggregates: {name!r}: top supports text, numbers and booleans, its field {of!r} has {dtype}"
         )
     stat = ValueCounts(of, None if weight is None else _weight_of(name, "top", weight))
-    whole = weight is None or of_weight is None or pa.types.is_integer(of_weight) or pa.types.is_boolean(of_weight)
+    whole = weight is None or of_weight is None or is_whole(of_weight)
     label, kind = ("count" if weight is None else "weight"), (pa.int64() if whole else pa.float64())
 
     def result(cells: Cells) -> pa.Array:
@@ -517,7 +520,7 @@ _RECORD_AGGREGATES = ("count", "duration", "mean_gap", "std_gap")
 #: By name: the function that makes the aggregate, and the number of options after its field.
 _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "count": (_count, 0),
-    "sum": (_sum, 0),
+    "sum": (_sum, 1),
     "mean": (_mean, 0),
     "min": (_value_aggregate(Extremes, slice(0, None, 2)), 0),
     "max": (_value_aggregate(Extremes, slice(1, None, 2)), 0),

@@ -129,7 +129,7 @@ class RunningWindows(Assigner):
 
     def condensed(self, task: Any, batch: pa.RecordBatch, slots: Numbers, keys: int) -> pa.RecordBatch | None:
         """Return the last record of each key with the cells of all; None if they do not merge exactly."""
-        if not all(stat.exact for stat in self.stats):
+        if not all(stat.merges_exactly(batch.schema) for stat in self.stats):
             return None
         taken = latest_rows(slots, keys)
         cells = self._folded(task, batch, slots, {}, slots[taken], keys).cells

@@ -49,6 +49,7 @@ __all__ = [
     "TimeGaps",
     "TimeSpans",
     "Weights",
+    "is_whole",
 ]
 
 Cells = dict[str, Any]
@@ -109,6 +110,11 @@ class Aggregate:
                 raise ConfigError(f"Aggregate: {part} must be a function, got {getattr(self, part)!r}")
 
 
+def is_whole(dtype: pa.DataType) -> bool:
+    """Whether a type holds integers or booleans."""
+    return bool(pa.types.is_integer(dtype) or pa.types.is_boolean(dtype))
+
+
 @dataclass(frozen=True)
 class Stat(ABC):
     """Cells of a group of records, for one field (or none)."""
@@ -117,8 +123,10 @@ class Stat(ABC):
     hashes: ClassVar[bool] = False
     #: Whether it can be emitted at each record of unbounded windows, see :meth:`KernelStat.run`.
     runs: ClassVar[bool] = False
-    #: Whether merging its cells equals adding the records one by one to the bit.
+    #: Whether merging its cells, in any order, equals adding the records one by one to the bit.
     exact: ClassVar[bool] = False
+    #: Whether it does for a field of integers.
+    exact_integers: ClassVar[bool] = False
     #: Whether it reads the times of records.
     reads_times: ClassVar[bool] = False
     #: Whether it may refuse a value when results are emitted at each record.
@@ -141,6 +149,10 @@ class Stat(ABC):
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         """Add all rows to their groups, and return the cells of the row's group after each."""
         raise NotImplementedError
+
+    def merges_exactly(self, schema: pa.Schema) -> bool:
+        """Whether merging its cells, in any order, equals adding the records one by one to the bit."""
+        return self.exact or (self.exact_integers and is_whole(schema.field(self.field).type))
 
     @abstractmethod
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
@@ -233,6 +245,7 @@ class Sums(ExactStat):
 
     add_kernel, merge_kernel, run_kernel = loops.add_sums, loops.merge_sums, running.run_sums
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
+    exact_integers = True
 
     @functools.cached_property
     def whole(self) -> str:
@@ -245,7 +258,7 @@ class Sums(ExactStat):
         column = batch.column(self.field)
         dtype = column.type
         if not pa.types.is_int64(dtype):
-            if not (pa.types.is_integer(dtype) or pa.types.is_boolean(dtype)) or pa.types.is_uint64(dtype):
+            if not is_whole(dtype) or pa.types.is_uint64(dtype):
                 return self.column(batch, key)
             column = column.cast(pa.int64())
         return readonly((column.fill_null(0) if column.null_count else column).to_numpy())
@@ -263,6 +276,8 @@ class Sums(ExactStat):
 @dataclass(frozen=True)
 class Products(Sums):
     """Compensated sum of products with a weight."""
+
+    exact_integers = False
 
     weight: str
 
@@ -301,6 +316,7 @@ class Extremes(ExactStat):
         *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
     )
+    exact_integers = True
 
 
 class Firsts(ExactStat):
