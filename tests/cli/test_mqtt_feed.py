@@ -62,7 +62,7 @@ def call(*words):
 def test_stats_over_a_broker_with_tls_and_login(secured, certificates, tmp_path, caplog):
     files = {"ca_file": "ca.crt", "certificate": "server.crt", "key": "server.key"}
     files = {name: str(certificates / file) for name, file in files.items()}
-    words = ["--ca-file", files["ca_file"], "--certificate", files["certificate"], "--certificate-key", files["key"]]
+    words = ["--ca-file", files["ca_file"], "--certificate", files["certificate"], "--private-key", files["key"]]
     done = threading.Event()
     login = {"username": "riot", "password": Secret(PASSWORD)}
     publishing = threading.Thread(target=publish_until, args=(done, secured.tls), kwargs={**files, **login})
@@ -148,7 +148,7 @@ def test_login_is_split_from_the_address(url, parts):
         (["stats", "--client-id", "a"], "--client-id needs --mqtt"),
         (["stats", "--ca-file", "a"], "--ca-file needs --mqtt"),
         (["stats", "--certificate", "a"], "--certificate needs --mqtt"),
-        (["stats", "--certificate-key", "a"], "--certificate-key needs --mqtt"),
+        (["stats", "--private-key", "a"], "--private-key needs --mqtt"),
         (["train", "--mqtt", "mqtt://h"], "--mqtt is for etl, stats, pred and a dataflow's JSON file, not for train"),
         (["learn", "--mqtt", "mqtt://h"], "--mqtt is for"),
         (["micro", "KAL", "--mqtt", "mqtt://h"], "--mqtt is for"),

@@ -61,7 +61,7 @@ RUN = {
     "--client-id": ("me", "client_id", "me"),
     "--ca-file": ("ca.crt", "ca_file", "ca.crt"),
     "--certificate": ("c.crt", "certificate", "c.crt"),
-    "--certificate-key": ("c.key", "certificate_key", "c.key"),
+    "--private-key": ("c.key", "private_key", "c.key"),
     "--rate": ("1.5", "rate", 1.5),
     "--speed": ("2.5", "speed", 2.5),
     "--curve": ("fit", "curve", "fit"),

@@ -158,7 +158,9 @@ def test_sources_are_streams_files_and_brokers(tmp_path):
     )
     assert made.rate == 5 and made.source.sensors == 7 and made.source.messages == 3
     assert type(make_source("s", {"file": str(readings)}, fields, tmp_path)).__name__ == "FileSource"
-    assert type(make_source("s", {"file": str(readings), "header": True}, lines, tmp_path)).__name__ == "ReplaySource"
+    assert (
+        type(make_source("s", {"file": str(readings), "has_header": True}, lines, tmp_path)).__name__ == "ReplaySource"
+    )
     mqtt = {"mqtt": {"url": "memory://ends", "topics": ["a/#"], "password": {"env": "PASS"}, "username": "u"}}
     one, other = (make_source("s", mqtt, lines, tmp_path) for _ in range(2))
     assert one == other and one.spool.startswith(str(tmp_path)) and one.password.variable == "PASS"

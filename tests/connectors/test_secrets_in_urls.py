@@ -88,7 +88,7 @@ def test_database_urls_leak_no_secret(url, caplog):
         lambda: open_table(url, "rows"),
         lambda: open_blobs(url),
         lambda: SqlTable(url, "rows", SCHEMA, ("n",)),
-        lambda: t.InsertSQL(store=url, table="rows", key=("n",)),
+        lambda: t.InsertSQL(store=url, table="rows", primary_key=("n",)),
         lambda: t.InsertTable(store=url, table="rows", partition="p", row="{n}"),
         lambda: t.UploadBlob(store=url),
         lambda: t.PredictLinearRegression(inputs=("x",), store=url, model="m"),
@@ -141,7 +141,7 @@ def test_sqlite_takes_no_credential(store, caplog):
     """SQLite has no users; the driver would fail only at the first record."""
     secret = Secret(WORD)
     for build in (
-        lambda: t.InsertSQL(store=store, table="rows", key=("n",), credential=secret),
+        lambda: t.InsertSQL(store=store, table="rows", primary_key=("n",), credential=secret),
         lambda: t.InsertTable(store=store, table="rows", partition="p", row="{n}", credential=secret),
         lambda: t.UploadBlob(store=store, credential=secret),
         lambda: open_table(store, "rows", secret),

@@ -41,7 +41,7 @@ WEEKS = [
     t.SliceMeans(length="7d", every="1d", period="7d"),
     t.SlidingTotals(totals={"n": None}, every="7d"),
     t.SortByEventTime(allowed_lateness="7d"),
-    t.SortByEventTime(allowed_lateness="7d", time="key", by="key"),
+    t.SortByEventTime(allowed_lateness="7d", scope="key", by="key"),
     t.WeightedAverage(value="value", weight="value", period="month", start="start"),
     t.WeightedAverage(value="value", weight="value", last=2, start="start"),
     t.Deduplicate(by="key", ttl="7d"),

@@ -74,7 +74,7 @@ def test_results_of_earlier_steps_may_be_replaced():
 def test_columns_of_a_parser_belong_to_the_user():
     flow = ro.Dataflow("parsed")
     rows = flow.source("rows", schema={"text": str}).to(
-        t.ParseJSON(field="text", fields={"a": ("a", "string"), "count": ("count", "int64")})
+        t.ParseJSON(field="text", schema={"a": ("a", "string"), "count": ("count", "int64")})
     )
     flow.sink("out", rows.to(t.RunningCount(by="a"), id="last"))
     with pytest.raises(ConfigError, match="last: running_count writes the column 'count'"):

@@ -50,7 +50,7 @@ def run(source, checkpoint, stop=None):
     flow = ro.Dataflow("files")
     if isinstance(source, ReplaySource):
         fields = {"event_time": (0, "ms"), "device": (1, "string"), "value": (2, "double")}
-        records = flow.source("lines").to(ro.tasks.ParseLines(fields=fields), id="in")
+        records = flow.source("lines").to(ro.tasks.ParseLines(schema=fields), id="in")
     else:
         records = flow.source("in", schema=SCHEMA)
     flow.sink("out", records)

@@ -17,19 +17,19 @@ from riot_ops.streams.catalog import LINES
 CELL = r"(?P<before>[^,]*,)(?P<time>[^,\n]*)(?P<after>.*)"
 #: By stream, a task that reads its times.
 PARSERS: dict[str, Any] = {
-    "adverts": t.ParseJSON(fields={"event_time": ("event_time", "ms")}),
-    "bars": t.ParseLines(fields={"event_time": (1, "iso")}, cells=8, trailing=True, skip={1: "date"}),
-    "calls": t.ParseLines(fields={"event_time": (2, "iso"), "again": (5, "iso")}, delimiter=",;", cells=8),
-    "equipment": t.ParseLines(fields={"ns": (0, "int64")}, delimiter="\t"),
-    "meters": t.ParseLines(fields={"event_time": (1, "s")}, cells=7),
-    "motes": t.ParseLines(fields={"event_time": ((0, 1), "iso")}, delimiter=" ", cells=8),
-    "traces": t.ParseLines(fields={"event_time": (2, "iso")}, cells=7),
-    "tweets": t.ParseJSON(fields={"event_time": ("created_at", "tweet")}, wrapper="data"),
-    "usage": t.ParseLines(fields={"event_time": (1, "s")}, cells=9),
-    "weblog": t.ParseAccessLog(fields={"event_time": ("time", "log")}),
-    "flows": t.ParseLines(fields={"event_time": (0, "s")}),
-    "searches": t.ParseLines(fields={"event_time": (2, "iso")}, delimiter="\t"),
-    "traffic": t.ParseLines(fields={"event_time": (0, "us")}),
+    "adverts": t.ParseJSON(schema={"event_time": ("event_time", "ms")}),
+    "bars": t.ParseLines(schema={"event_time": (1, "iso")}, cells=8, trailing=True, skip={1: "date"}),
+    "calls": t.ParseLines(schema={"event_time": (2, "iso"), "again": (5, "iso")}, delimiter=",;", cells=8),
+    "equipment": t.ParseLines(schema={"ns": (0, "int64")}, delimiter="\t"),
+    "meters": t.ParseLines(schema={"event_time": (1, "s")}, cells=7),
+    "motes": t.ParseLines(schema={"event_time": ((0, 1), "iso")}, delimiter=" ", cells=8),
+    "traces": t.ParseLines(schema={"event_time": (2, "iso")}, cells=7),
+    "tweets": t.ParseJSON(schema={"event_time": ("created_at", "tweet")}, wrapper="data"),
+    "usage": t.ParseLines(schema={"event_time": (1, "s")}, cells=9),
+    "weblog": t.ParseAccessLog(schema={"event_time": ("time", "log")}),
+    "flows": t.ParseLines(schema={"event_time": (0, "s")}),
+    "searches": t.ParseLines(schema={"event_time": (2, "iso")}, delimiter="\t"),
+    "traffic": t.ParseLines(schema={"event_time": (0, "us")}),
 }
 
 

@@ -69,7 +69,7 @@ def test_all_lines_are_read_for_any_files_and_steps(tmp_path_factory, contents, 
     for i, data in enumerate(contents):
         (folder / f"part-{i}").write_bytes(data)
     expected = naive(contents, header)
-    source = ReplaySource(folder, header=header)
+    source = ReplaySource(folder, has_header=header)
     assert read(source, n=n) == expected
     at, found = source.initial(), []
     while not source.finished(at):
@@ -251,7 +251,7 @@ def test_growing_file_is_followed(tmp_path):
 def test_file_with_an_incomplete_first_line_is_followed(header, tmp_path):
     file = tmp_path / "log"
     file.write_bytes(b"")
-    source = ReplaySource(file, header=header, follow=True)
+    source = ReplaySource(file, has_header=header, follow=True)
     at, found = source.initial(), []
     for piece in [b"\xef", b"\xbb\xbfti", b"me\n1,", b"a\n2,b\n"]:
         with file.open("ab") as f:
@@ -338,7 +338,7 @@ def test_task_parses_the_times_of_another_format(tmp_path):
     path = tmp_path / "sensors.csv"
     path.write_text("7,1970-01-01T00:00:01\n8,bad\n9,1970-01-01T00:00:03\n7,1970-01-01T00:00:09\n")
     fields = {"id": (0, "int64"), "event_time": (1, "iso")}
-    source = ReplaySource(path, times=t.ParseLines(fields=fields))
+    source = ReplaySource(path, times=t.ParseLines(schema=fields))
     start = source.initial()
     assert source.time_at(start) == 1_000_000
     assert source.count(start, source.until(start, 3_000_000)) == 3
@@ -347,7 +347,7 @@ def test_task_parses_the_times_of_another_format(tmp_path):
     (batch,) = source.read(split)
     assert batch["event_time"].null_count == 4
     assert ReplaySource(path).time_at(start) == 7000
-    twice = ReplaySource(path, times=t.ParseLines(fields=fields), repeat=2)
+    twice = ReplaySource(path, times=t.ParseLines(schema=fields), repeat=2)
     assert twice.time_at({"file": 1, "byte": 0, "line": 4}) == 1_000_000 + 9_000_000
 
 
@@ -392,7 +392,7 @@ def test_encodings_without_ascii_line_breaks_are_refused(tmp_path):
 def test_times_of_lines_in_another_encoding_are_parsed(tmp_path):
     path = tmp_path / "sensors.csv"
     path.write_bytes("é,1970-01-01T00:00:01\n".encode("latin-1"))
-    task = t.ParseLines(fields={"id": (0, "string"), "event_time": (1, "iso")})
+    task = t.ParseLines(schema={"id": (0, "string"), "event_time": (1, "iso")})
     source = ReplaySource(path, times=task, encoding="latin-1")
     assert source.time_at(source.initial()) == 1_000_000
     assert ReplaySource(path, times=task).time_at(source.initial()) is None

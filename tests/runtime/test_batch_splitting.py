@@ -81,7 +81,7 @@ def test_long_lines_are_read_in_place(cores, apart, tmp_path, monkeypatch):
 
     flow = ro.Dataflow("pieces")
     fields = {"key": (0, "string"), "n": (1, "int64")}
-    parsed = flow.source("lines").to(t.ParseLines(fields=fields, cells=2), id="parsed")
+    parsed = flow.source("lines").to(t.ParseLines(schema=fields, cells=2), id="parsed")
     some = parsed.to(t.Filter("key in ('a', 'b', 'c')"), id="some").to(ro.map_batches(look), id="look")
     flow.sink("counts_sink", some.to(t.RunningCount(by=("key",)), id="counts"))
     found = flow.run(streams.replay(tmp_path), cores=cores, batch_size=90, buffering=Buffering(flush_after="10s"))

@@ -302,7 +302,7 @@ def lines_by_turns(tmp_path):
 def counted_by_second():
     flow = ro.Dataflow("seconds")
     parsed = flow.source("lines", schema={"value": "string"}).to(
-        t.ParseJSON(fields={"event_time": ("at", "iso"), "id": ("id", "int64")}, field="value"), id="parsed"
+        t.ParseJSON(schema={"event_time": ("at", "iso"), "id": ("id", "int64")}, field="value"), id="parsed"
     )
     once = parsed.to(t.Deduplicate(by="id", ttl="1min"), id="once")
     flow.sink("out", once, once.to(t.Window(frame="2s"), id="counts"))

@@ -190,7 +190,7 @@ def test_query_over_a_folder_finds_new_files_in_any_order(spark, tmp_path, form)
         records = flow.source("in", schema={"device": "string", "value": "double"})
     else:
         fields = {"event_time": (0, "ms"), "device": (1, "string"), "value": (2, "double")}
-        records = flow.source("in").to(t.ParseLines(fields=fields), id="records")
+        records = flow.source("in").to(t.ParseLines(schema=fields), id="records")
     flow.sink("all", records)
 
     def write(name, n):

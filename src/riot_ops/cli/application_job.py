@@ -71,7 +71,7 @@ class ApplicationJob(Job):
     def _timestamp_parser(self, source: str) -> LineParser | None:
         """Return the parser that reads event times from a source's lines, if there is one."""
         parser = self._parser(source)
-        return parser if parser is not None and "event_time" in parser.fields else None
+        return parser if parser is not None and "event_time" in parser.schema else None
 
     def _parser(self, source: str) -> LineParser | None:
         """Return the parser of a source's lines, if there is one."""

@@ -86,7 +86,7 @@ class Feed:
     def source(self, *, paced: bool) -> Source:
         """Return the source of messages, with or without the pace of the options."""
         if self.input is not None:
-            source = streams.replay(self.input, header=self._header, encoding=self.encoding)
+            source = streams.replay(self.input, has_header=self._header, encoding=self.encoding)
         else:
             source = streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed)
         return self.at_pace(source) if paced else source

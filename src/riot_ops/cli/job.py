@@ -65,7 +65,7 @@ RUN_ARTIFACTS = (
 
 
 #: Options that say how to read the broker of ``--mqtt``.
-MQTT_OPTIONS = ("topic", "client_id", "ca_file", "certificate", "certificate_key")
+MQTT_OPTIONS = ("topic", "client_id", "ca_file", "certificate", "private_key")
 
 #: What an interrupted run says that has committed nothing.
 NONE_KEPT = "no results of this run are kept"
@@ -89,7 +89,7 @@ class Job:
     client_id: str | None = None
     ca_file: str | None = None
     certificate: str | None = None
-    certificate_key: str | None = None
+    private_key: str | None = None
     runner: str = "spark"
     out: Path | None = None
     out_format: str = "parquet"
@@ -209,7 +209,7 @@ class Job:
                 password=self._login[1],
                 ca_file=self.ca_file,
                 certificate=self.certificate,
-                certificate_key=self.certificate_key,
+                private_key=self.private_key,
                 client_id=self.client_id,
                 limit=None if self.messages == Job.messages else self.messages,
                 folder=self.folder,

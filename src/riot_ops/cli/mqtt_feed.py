@@ -55,7 +55,7 @@ class MQTTFeed(Feed):
     password: Secret | None = None
     ca_file: str | None = None
     certificate: str | None = None
-    certificate_key: str | None = None
+    private_key: str | None = None
     client_id: str | None = None
     limit: int | None = None
     folder: Path = Path()
@@ -70,7 +70,7 @@ class MQTTFeed(Feed):
             password=self.password,
             ca_file=self.ca_file,
             certificate=self.certificate,
-            key=self.certificate_key,
+            private_key=self.private_key,
             client_id=self.client_id or f"riot-ops-{hashlib.blake2b(place.encode(), digest_size=6).hexdigest()}",
             spool=str(self.folder / "mqtt"),
             messages=self.limit,

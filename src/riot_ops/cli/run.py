@@ -124,7 +124,7 @@ def run(
     ] = None,
     ca_file: Annotated[str | None, _option(INPUT, "With --mqtt: certificates of trusted authorities.")] = None,
     certificate: Annotated[str | None, _option(INPUT, "With --mqtt: the client's certificate (PEM).")] = None,
-    certificate_key: Annotated[
+    private_key: Annotated[
         str | None, _option(INPUT, "With --mqtt: its private key; default: in the file of the certificate.")
     ] = None,
     rate: Annotated[float | None, _option(INPUT, "Messages per second; default: no limit.")] = None,
@@ -253,7 +253,7 @@ def run(
         client_id=client_id,
         ca_file=ca_file,
         certificate=certificate,
-        certificate_key=certificate_key,
+        private_key=private_key,
         rate=rate,
         speed=speed,
         curve=curve,

@@ -28,6 +28,7 @@ __all__ = [
     "MAX_CELL_INDEX",
     "MAX_DURATION",
     "MAX_LENGTH",
+    "OWN_CHECK",
     "Bytes",
     "CellIndex",
     "Count",
@@ -74,6 +75,8 @@ CellIndex = Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX)]
 #: A limit of text in bytes: an Arrow array holds no more than 2 GiB.
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+#: Mark of a parameter with several forms, which its class checks and normalises itself: ``Annotated[type, OWN_CHECK]``.
+OWN_CHECK = object()
 
 
 _MINUTE = 60_000_000
@@ -194,7 +197,11 @@ def _argument_types(function: Callable[..., Any]) -> dict[str, tuple[Any, tuple[
 @functools.cache
 def _types(cls: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    return {f.name: hints[f.name] for f in fields(cls)}
+    return {f.name: Any if _has_own_check(hints[f.name]) else hints[f.name] for f in fields(cls)}
+
+
+def _has_own_check(declared: Any) -> bool:
+    return get_origin(declared) is Annotated and OWN_CHECK in declared.__metadata__
 
 
 def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:

@@ -58,7 +58,7 @@ class ReplaySource(TimedSource):
         continues. The leading number of a line advances in the payload as well, with equal numbers of ten digits or
         more, such as the base time of SenML. Times in other formats advance if ``times`` is a :class:`LineTime`, dates
         by whole days; otherwise they do not change, and a dataflow that parses them gets late records.
-    header : bool, default False
+    has_header : bool, default False
         Skip the first line of each file.
     follow : bool, default False
         Wait for more lines in the last file (the list of files is fixed). Only complete lines are read.
@@ -95,7 +95,7 @@ class ReplaySource(TimedSource):
         path: str | Path | Sequence[str | Path],
         *,
         repeat: int = 1,
-        header: bool = False,
+        has_header: bool = False,
         follow: bool = False,
         encoding: str = "utf-8",
         times: LineTime | StatelessOperator | None = None,
@@ -107,7 +107,7 @@ class ReplaySource(TimedSource):
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
         self.repeat = repeat
-        self.header: bool = bool(header)
+        self.has_header: bool = bool(has_header)
         self.follow: bool = bool(follow)
         self.encoding = encoding
         self.times = times
@@ -138,7 +138,7 @@ class ReplaySource(TimedSource):
             "source": self.name(),
             "paths": [os.path.abspath(path) for path in self.paths],
             "repeat": self.repeat,
-            "header": self.header,
+            "has_header": self.has_header,
             "follow": self.follow,
             "encoding": self.encoding,
             "times": None if self.times is None else self.times.to_dict(),
@@ -149,7 +149,7 @@ class ReplaySource(TimedSource):
     def _open(self, path: str) -> LineFile:
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = LineFile(path, self._sizes.get(path, -1), self.header)
+            file = self._files[path] = LineFile(path, self._sizes.get(path, -1), self.has_header)
             self._sizes[path] = file.size
         return file
 
@@ -455,7 +455,7 @@ def replay(
     rate: float | None = None,
     repeat: int = 1,
     *,
-    header: bool = False,
+    has_header: bool = False,
     follow: bool = False,
     encoding: str = "utf-8",
     times: LineTime | StatelessOperator | None = None,
@@ -465,5 +465,5 @@ def replay(
     ``speed`` (event time per wall time: 1 is the original pace, RIoTBench uses 1000) or ``rate`` (messages per second)
     paces it, see :class:`~riot_ops.ingest.pace.PacedSource`; without either the files are read as fast as possible.
     """
-    source = ReplaySource(path, repeat=repeat, header=header, follow=follow, encoding=encoding, times=times)
+    source = ReplaySource(path, repeat=repeat, has_header=has_header, follow=follow, encoding=encoding, times=times)
     return paced(source, speed, rate)

@@ -76,7 +76,7 @@ def _flag(stream: str, warm_up: _WarmUp, schema: pa.Schema, name: str) -> FlagWa
     missing = [field for field in warm_up.by if field not in schema.names]
     if missing:
         raise _undetermined(stream, f"{missing[0]!r}, a key of the steps upstream, is not among its fields")
-    return FlagWarmUp(records=warm_up.records, span=warm_up.span, by=warm_up.by, label=name)
+    return FlagWarmUp(records=warm_up.records, duration=warm_up.span, by=warm_up.by, label=name)
 
 
 def _warm_up_after(node: Node, edges: list[Edge], upstream: list[_WarmUp]) -> _WarmUp:

@@ -23,10 +23,9 @@ __all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "param
 _COVERED = {
     "records or duration": {"int", "duration", "int or duration"},
     "'each' or 'final' or 'update' or 'tick' or duration": {"Any"},
-    "str or Path": {"str", "str or Path"},
-    "schema": {"Any", "Schema", "str", "str or StreamSchema"},
-    "str or Mapping[str, float]": {"Any", "str or Mapping[str, float]"},
-    "str or Sequence[str]": {"Any", "str or Sequence[str]"},
+    "schema": {"Any", "Schema", "str", "str or StreamSchema", "Mapping[str, Sequence[Any]]"},
+    "str or Mapping[str, float]": {"Any"},
+    "str or Sequence[str]": {"Any"},
 }
 #: Endings of names that have a unit, and the beginning of a word for a bound.
 _UNITS = ("_s", "_ms", "_us", "_sec", "_secs", "_seconds", "_millis", "_minutes", "_hours", "_days")
@@ -40,9 +39,9 @@ def check_parameter_names(
     """Check that each parameter's name has a meaning in the table of names, and the type that the table has.
 
     None and bounds of numbers do not count as part of a type. A duration is one type, whether the signature has a
-    timedelta, or a timedelta or text. Of the choices of a name, such as those of ``emit``, an object may have some. Of
-    names that the table lacks, the report has the word that riot_ops uses instead, if it has one; a duration has no
-    unit in its name, and a flag no negation.
+    timedelta, or a timedelta or text. Of the forms and choices of a name, such as those of ``emit``, an object may have
+    some. Of names that the table lacks, the report has the word that riot_ops uses instead, if it has one; a duration
+    has no unit in its name, and a flag no negation.
 
     Parameters
     ----------
@@ -98,10 +97,10 @@ def covers(declared: str, written: str) -> bool:
     """
     if declared == "function":
         return written == "Any" or written.startswith("Callable")
-    choices = set(written.split(" or "))
-    if all(one.startswith("'") for one in choices):
-        return declared == "choice" or choices <= set(declared.split(" or "))
-    return written in _COVERED.get(declared, {declared})
+    forms = set(written.split(" or "))
+    if declared == "choice":
+        return all(one.startswith("'") for one in forms)
+    return forms <= set(declared.split(" or ")) or written in _COVERED.get(declared, ())
 
 
 def other_word(name: str) -> str:

@@ -123,7 +123,7 @@ def connect(url, **options):
 @pytest.mark.parametrize("transport", ["tls", "wss"])
 def test_client_certificate_opens_the_connection(certified, certificates, tmp_path, transport):
     url, ca = getattr(certified, transport), str(certificates / "ca.crt")
-    pair = {"certificate": str(certificates / "server.crt"), "key": str(certificates / "server.key")}
+    pair = {"certificate": str(certificates / "server.crt"), "private_key": str(certificates / "server.key")}
     assert connect(url, ca_file=ca, **pair) is None
     both = tmp_path / "both.pem"
     both.write_bytes((certificates / "server.crt").read_bytes() + (certificates / "server.key").read_bytes())
@@ -146,7 +146,7 @@ def test_client_without_an_accepted_certificate_is_refused(certified, certificat
     ca = str(certificates / "ca.crt")
     assert "want a certificate" in connect(certified.tls, ca_file=ca)
     other = write_certificates(tmp_path / "other")
-    pair = {"certificate": str(other / "server.crt"), "key": str(other / "server.key")}
+    pair = {"certificate": str(other / "server.crt"), "private_key": str(other / "server.key")}
     assert "accept the certificate" in connect(certified.tls, ca_file=ca, **pair)
 
 
@@ -172,7 +172,9 @@ def test_unusable_certificate_and_key_are_named(certificates, tmp_path):
         (good, other),
         (good, locked),  # without asking for the passphrase on the terminal
     ):
-        error = connect("mqtts://localhost:1", certificate=str(certificate), key=None if file is None else str(file))
+        error = connect(
+            "mqtts://localhost:1", certificate=str(certificate), private_key=None if file is None else str(file)
+        )
         assert f"the certificate and key in {certificate}{f' and {file}' if file else ''} cannot be used: " in error
         assert "pass-never-shown" not in error
 
@@ -182,8 +184,8 @@ def test_unusable_certificate_and_key_are_named(certificates, tmp_path):
     [
         ({"url": "mqtt://h", "certificate": "a"}, "certificate is for mqtts:// and wss://"),
         ({"url": "memory://h", "certificate": "a"}, "certificate is for mqtts:// and wss://"),
-        ({"url": "mqtt://h", "certificate": "a", "key": "b"}, "certificate is for"),
-        ({"url": "mqtts://h", "key": "b"}, "key = 'b' needs certificate"),
+        ({"url": "mqtt://h", "certificate": "a", "private_key": "b"}, "certificate is for"),
+        ({"url": "mqtts://h", "private_key": "b"}, "private_key = 'b' needs certificate"),
         ({"url": "mqtt://h", "will_payload": "x"}, "will_payload = 'x' needs will_topic"),
         ({"url": "mqtt://h", "will_qos": 2}, "will_qos = 2 needs will_topic"),
         ({"url": "mqtt://h", "will_retain": True}, "will_retain = True needs will_topic"),

@@ -41,7 +41,7 @@ def test_query_reads_from_and_publishes_to_a_broker(mosquitto, spark, tmp_path):
             flow = ro.Dataflow("broker-to-broker", ordinals=True)
             parsed = flow.source("raw", schema=one.schema).to(t.ParseSenML(schema="city"), id="parsed")
             out = t.PublishMQTT(
-                url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, columns=("seq", "ordinal", "value")
+                url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, fields=("seq", "ordinal", "value")
             )
             flow.sink("out", parsed.to(out, id="published"))
             query = flow.start(spark, one, out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)

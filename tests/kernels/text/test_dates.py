@@ -36,7 +36,7 @@ TEXTS = st.one_of(
 
 def of_lines(text):
     """The time that a parser of lines reads, ``refused``, or None for an empty text."""
-    session = t.ParseLines(fields={"x": (0, "iso", None)}, delimiter="|").session()
+    session = t.ParseLines(schema={"x": (0, "iso", None)}, delimiter="|").session()
     rows = session.push({"payload": text})
     return rows[0]["x"] if rows else REFUSED
 

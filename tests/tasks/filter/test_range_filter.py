@@ -165,3 +165,10 @@ def test_integer_bounds_beyond_float64_are_kept(bounds):
     assert task.session().push_batch(batch)["v"].to_pylist() == [*values[1:4], None]
     blank = RangeFilter(by=None, bounds=bounds, on_error="null").session().push_batch(batch)["v"].to_pylist()
     assert blank == [None, *values[1:4], None, None]
+
+
+def test_names_of_ranges_are_in_one_field():
+    assert RangeFilter(by="kind") == RangeFilter(by=("kind",)) == RangeFilter(by=["kind"])
+    for by in ((), ("a", "b")):
+        with pytest.raises(ConfigError, match="by must be one field, or None"):
+            RangeFilter(by=by)

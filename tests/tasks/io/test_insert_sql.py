@@ -28,12 +28,12 @@ def _insert(task, rows, schema=None):
 @pytest.mark.parametrize(("given", "wanted"), [({}, 60), ({"retry": "7s"}, 7)], ids=str)
 def test_retry_reaches_the_store(monkeypatch, given, wanted):
     monkeypatch.setattr("riot_ops.tasks.io.insert_sql.shared_client", lambda *_, **options: options)
-    task = InsertSQL(store="sqlite://", table="readings", key=("seq",), **given)
+    task = InsertSQL(store="sqlite://", table="readings", primary_key=("seq",), **given)
     assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry": timedelta(seconds=wanted)}
 
 
 def test_rows_have_typed_columns(tmp_path):
-    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq", "sensor id"))
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", primary_key=("seq", "sensor id"))
     rows = [
         {"seq": 0, "sensor id": "ü'\"", "value": 1.5, "list": [1.0]},
         {"seq": 1, "sensor id": None, "value": 1.5, "list": None},
@@ -53,7 +53,7 @@ def test_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transacti
     sizes = []
     write = SqlTable.refusal
     monkeypatch.setattr(SqlTable, "refusal", lambda table, some: sizes.append(len(some)) or write(table, some))
-    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq",), batch=10)
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", primary_key=("seq",), batch=10)
     _insert(task, [{"seq": i} for i in range(rows)], pa.schema([("seq", pa.int64())]))
     assert len(sizes) == transactions and sum(sizes) == rows
 
@@ -61,13 +61,13 @@ def test_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transacti
 def test_refused_rows_are_rejected_alone(tmp_path):
     schema = pa.schema([("seq", pa.int64()), ("big", pa.uint64())])
     rows = [{"seq": i, "big": 1 << 63 if i in (3, 77) else i} for i in range(100)]
-    out, errors = _insert(InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)), rows, schema)
+    out, errors = _insert(InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", primary_key=("seq",)), rows, schema)
     assert errors == {3: "refused", 77: "refused"} and len(out) == 98
     assert _read(tmp_path / "a.db", "select count(*) from x") == [(98,)]
 
 
 def test_refused_row_has_the_reason_of_the_database(tmp_path):
-    session = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)).session()
+    session = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", primary_key=("seq",)).session()
     session.push_batch(pa.table({"seq": [0, 1, 2], "big": pa.array([0, 1 << 63, 2], pa.uint64())}))
     (error,) = session.errors
     assert (
@@ -78,8 +78,8 @@ def test_refused_row_has_the_reason_of_the_database(tmp_path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"key": ()},
-        {"key": ("a", "a")},
+        {"primary_key": ()},
+        {"primary_key": ("a", "a")},
         {"fields": ("b",)},
         {"table": "a b"},
         {"table": ""},
@@ -90,14 +90,14 @@ def test_refused_row_has_the_reason_of_the_database(tmp_path):
 )
 def test_wrong_parameters_are_refused_by_name(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
-        InsertSQL(**{"store": "sqlite://", "table": "x", "key": ("a",), **wrong})
+        InsertSQL(**{"store": "sqlite://", "table": "x", "primary_key": ("a",), **wrong})
     assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64())])
 def test_keys_of_unsuitable_types_are_refused(kind):
     with pytest.raises(ConfigError, match="'a'"):
-        InsertSQL(store="sqlite://", table="x", key=("a",)).output_schema(pa.schema([("a", kind)]))
+        InsertSQL(store="sqlite://", table="x", primary_key=("a",)).output_schema(pa.schema([("a", kind)]))
 
 
 @pytest.mark.spark
@@ -115,7 +115,7 @@ def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
     flow = ro.Dataflow("replay")
     rows = (
         flow.source("in", schema=schema)
-        .to(InsertSQL(store=store, table="typed", key=("seq",)), id="sqi")
+        .to(InsertSQL(store=store, table="typed", primary_key=("seq",)), id="sqi")
         .to(t.InsertTable(store=store, table="keyed", partition="{sensor}", row="{seq}"), id="ati")
         .to(t.UploadBlob(store=f"{tmp_path}/blobs", value="text", blob="{seq}", gather="lines/{seq}"), id="abu")
         .to(t.MapFunction(function=pull_the_plug), id="plug")
@@ -139,9 +139,9 @@ def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
 @pytest.mark.parametrize(
     ("more", "stored"),
     [
-        ({"key": ("seq",)}, ["seq", "word"]),
-        ({"key": ("seq", "ordinal")}, ["seq", "word", "ordinal"]),
-        ({"key": ("seq",), "fields": ("seq", "ordinal")}, ["seq", "ordinal"]),
+        ({"primary_key": ("seq",)}, ["seq", "word"]),
+        ({"primary_key": ("seq", "ordinal")}, ["seq", "word", "ordinal"]),
+        ({"primary_key": ("seq",), "fields": ("seq", "ordinal")}, ["seq", "ordinal"]),
     ],
     ids=["whole record", "in the key", "asked for"],
 )

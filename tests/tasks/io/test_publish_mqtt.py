@@ -84,7 +84,7 @@ def test_payloads_are_text_bytes_or_json(mosquitto):
     )
     base = t.PublishMQTT(url=mosquitto.url, topic="payloads", payload=None)
     with Listener(mosquitto.url, "payloads") as listener:
-        apply(base.replace(columns=("id", "value", "when")), batch)
+        apply(base.replace(fields=("id", "value", "when")), batch)
         apply(base.replace(payload="raw"), batch)
         out, dead = apply(base.replace(payload="value"), batch)
         found = [m.payload for m in listener.wait(5)]
@@ -108,7 +108,7 @@ def test_ordinals_are_sent_if_asked_for(columns, sent):
     session = MemoryBroker.of(url).session("me", ["#"])
     flow = Dataflow("f")
     words = flow.source("lines", schema={"payload": "string"}).to(t.Tokenize(), id="words")
-    publish = t.PublishMQTT(url=url, topic="w", payload=None, columns=columns)
+    publish = t.PublishMQTT(url=url, topic="w", payload=None, fields=columns)
     flow.sink("out", words.to(t.Project(fields=("word",)), id="bare").to(publish, id="sent"))
     flow.run([{"payload": "a b"}])
     found = [json.loads(message.payload) for message in session]
@@ -412,7 +412,7 @@ def test_password_appears_in_no_text(secured, caplog, capfd):
         ({"keepalive": "500ms"}, "keepalive must be a whole number of seconds"),
         ({"keepalive": "1d"}, "keepalive must be a whole number of seconds from .1s. to .65535s., got .86400s."),
         ({"client_id": ""}, "client_id"),
-        ({"columns": ("a",)}, "payload=None"),
+        ({"fields": ("a",)}, "payload=None"),
         ({"password": "hunter2"}, "password must be a Secret"),
     ],
 )

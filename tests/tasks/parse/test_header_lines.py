@@ -8,7 +8,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 
-TASK = t.ParseLines(fields={"k": ("a", "string"), "v": ("b", "double", None)}, header=("a", "b", "c"))
+TASK = t.ParseLines(schema={"k": ("a", "string"), "v": ("b", "double", None)}, header=("a", "b", "c"))
 
 
 def read(lines, cut, task=TASK):
@@ -38,14 +38,14 @@ def test_bytes_other_delimiters_and_null_lines():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"fields": {}}, "fields must"),
-        ({"fields": {"k": ("z", "string")}}, "not one of the columns"),
-        ({"fields": {"k": "a"}}, "not one of the columns"),
+        ({"schema": {}}, "schema must"),
+        ({"schema": {"k": ("z", "string")}}, "not one of the columns"),
+        ({"schema": {"k": "a"}}, "not one of the columns"),
         ({"header": ("a", "a", "b")}, "twice"),
         ({"by": "k"}, "does not use"),
         ({"ttl": "1s"}, "does not use"),
         ({"header": ()}, "not one of the columns"),
-        ({"fields": {"k": ("a", "text")}}, "kind"),
+        ({"schema": {"k": ("a", "text")}}, "kind"),
     ],
     ids=str,
 )
@@ -68,7 +68,7 @@ def test_table_has_at_most_65536_columns():
 @pytest.mark.parametrize("header", ["h,t", "\ufeffh,t", '"h","t"', " h,t", "H,T", ' "H" , "t" ', '\ufeff"h",t\r\n'])
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
-    table = t.ParseLines(fields={"t": ("t", "double"), "h": ("h", "double")}, header=("t", "h"))
+    table = t.ParseLines(schema={"t": ("t", "double"), "h": ("h", "double")}, header=("t", "h"))
     plain = pa.array([header, "50,21.5"])
     payload = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), payload], ["seq", "payload"])
@@ -76,19 +76,19 @@ def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
 
 
 def test_columns_are_case_sensitive():
-    table = t.ParseLines(fields={"a": ("T", "double"), "b": ("t", "double")}, header=("T", "t")).session()
+    table = t.ParseLines(schema={"a": ("T", "double"), "b": ("t", "double")}, header=("T", "t")).session()
     table.push({"payload": "t,T"})
     assert table.push({"payload": "1,2"}) == [{"a": 2.0, "b": 1.0}]
 
 
 def test_options_of_lines_apply_to_tables():
-    options = {"nulls": ("-",), "keep": ("site",), "problems": "why", "more": True, "delimiter": ";"}
-    session = t.ParseLines(fields={"v": ("b", "double", None)}, header=("a", "b"), **options).session()
+    options = {"null_values": ("-",), "keep": ("site",), "problems": "why", "more": True, "delimiter": ";"}
+    session = t.ParseLines(schema={"v": ("b", "double", None)}, header=("a", "b"), **options).session()
     lines = ("x;-;more", "b;a", "?;x")
     rows = [row for line in lines for row in session.push({"payload": line, "site": "s"})]
     assert [(row["site"], row["v"]) for row in rows] == [("s", None), ("s", None)]
     assert rows[0]["why"] is None and "'?' is not a valid double" in rows[1]["why"]
-    trailing = t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"), trailing=True).session()
+    trailing = t.ParseLines(schema={"v": ("b", "int64")}, header=("a", "b"), trailing=True).session()
     assert trailing.push({"payload": "x,1,"}) == [{"v": 1}]
 
 
@@ -96,13 +96,13 @@ def test_options_of_lines_apply_to_tables():
 def test_options_of_lines_without_headers_are_refused(option):
     (name,) = option
     with pytest.raises(ConfigError, match=f"{name} is for lines without headers"):
-        t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"), **option)
+        t.ParseLines(schema={"v": ("b", "int64")}, header=("a", "b"), **option)
 
 
 def test_header_gives_a_task_with_state_and_descriptor():
-    plain = t.ParseLines(fields={"v": (1, "int64")})
-    table = t.ParseLines(fields={"v": ("b", "int64")}, header=("a", "b"))
+    plain = t.ParseLines(schema={"v": (1, "int64")})
+    table = t.ParseLines(schema={"v": ("b", "int64")}, header=("a", "b"))
     assert table.stateful and not plain.stateful
-    assert plain.replace(fields={"v": ("b", "int64")}, header=("a", "b")) == table
+    assert plain.replace(schema={"v": ("b", "int64")}, header=("a", "b")) == table
     for task in (plain, table):
         assert task.name() == "parse_lines" and t.Task.from_dict(task.to_dict()) == task

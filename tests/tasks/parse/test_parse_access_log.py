@@ -23,7 +23,7 @@ NOON = datetime(1998, 6, 10, 12, 0, 1, tzinfo=UTC)
 
 def read(lines, **options):
     """``(records, [(line, reason)])``."""
-    session = t.ParseAccessLog(**{"fields": EVERY, **options}).session()
+    session = t.ParseAccessLog(**{"schema": EVERY, **options}).session()
     lines = [line.encode() if isinstance(line, str) else line for line in lines]
     batch = pa.RecordBatch.from_pydict(
         {"seq": pa.array(range(len(lines)), pa.int64()), "payload": pa.array(lines, pa.binary())}
@@ -59,7 +59,7 @@ def test_dashes_are_missing_except_as_host_and_request():
     line = '- - - [10/Jun/1998:12:00:01 +0000] "-" 408 - "-" "-"'
     assert parts(line) == {"host": "-", "request": "-", "status": "408", "client": "-"}
     fields = {"who": ("user", "string"), "size": ("size", "int64", 0)}
-    rows, errors = read([line, LINE.format("-", 408, "-").replace("h - -", "h - x")], fields=fields)
+    rows, errors = read([line, LINE.format("-", 408, "-").replace("h - -", "h - x")], schema=fields)
     assert ([(r["who"], r["size"]) for r in rows], errors) == ([("x", 0)], [(0, "missing")])
 
 
@@ -95,7 +95,7 @@ def test_requests_of_any_form_are_read_and_split(text, words):
 
 @pytest.mark.parametrize("status", ["000", "099", "100", "200", "600", "999"])
 def test_any_status_of_three_digits_is_read(status):
-    rows, _ = read([LINE.format("GET /", status, 5)], fields={"status": ("status", "int64")})
+    rows, _ = read([LINE.format("GET /", status, 5)], schema={"status": ("status", "int64")})
     assert rows[0]["status"] == int(status)
 
 
@@ -149,9 +149,9 @@ def test_any_status_of_three_digits_is_read(status):
 def test_other_lines_are_rejected(line, reason):
     fields = {"at": ("time", "log"), "request": ("request", "string"), "size": ("size", "int64", 0)}
     wrong = "invalid_utf8" if isinstance(line, bytes) else reason
-    assert read([line], fields=fields) == ([], [(0, wrong)])
+    assert read([line], schema=fields) == ([], [(0, wrong)])
     good = LINE.format("GET /", 200, 5)
-    rows, errors = read([good, good, line, good], fields=fields)  # beside good lines, which the fast path reads
+    rows, errors = read([good, good, line, good], schema=fields)  # beside good lines, which the fast path reads
     assert ([row["seq"] for row in rows], errors) == ([0, 1, 3], [(2, wrong)])
 
 
@@ -212,28 +212,28 @@ def test_log_of_the_benchmark_is_read(sample_data):
 
 def test_unknown_parts_are_refused():
     with pytest.raises(ConfigError, match=r"part of 'x' must be one of host, .* got 'hots' .* did you mean \"host\""):
-        t.ParseAccessLog(fields={"x": ("hots", "string")})
+        t.ParseAccessLog(schema={"x": ("hots", "string")})
     for part in (0, ("host", "user"), None):
         with pytest.raises(ConfigError, match="part of 'x'"):
-            t.ParseAccessLog(fields={"x": (part, "string")})
+            t.ParseAccessLog(schema={"x": (part, "string")})
 
 
 def test_fields_keep_and_field_are_used():
-    task = t.ParseAccessLog(fields={"ip": ("host", "string")}, field="line", keep=("site",))
+    task = t.ParseAccessLog(schema={"ip": ("host", "string")}, field="line", keep=("site",))
     row = {"line": LINE.format("GET /", 200, 5), "site": "s", "other": 1}
     assert task.session().push(row) == [{"site": "s", "ip": "h"}]
     assert t.Task.from_dict(task.to_dict()) == task
 
 
 def test_bad_optional_parts_become_the_default_with_a_reason():
-    task = t.ParseAccessLog(fields={"ip": ("host", "string"), "at": ("time", "log", None)}, problems="why")
+    task = t.ParseAccessLog(schema={"ip": ("host", "string"), "at": ("time", "log", None)}, problems="why")
     (row,) = task.session().push({"payload": '192.0.2.1 - - [99/Jun/1998:12:00:01 +0000] "GET /a HTTP/1.0" 200 5'})
     assert (row["ip"], row["at"]) == ("192.0.2.1", None)
     assert row["why"].startswith("bad_time: at: ")
 
 
 def test_first_bracket_closes_the_time_in_any_line():
-    log = t.ParseAccessLog(fields={"host": ("host", "string")}).session()
+    log = t.ParseAccessLog(schema={"host": ("host", "string")}).session()
     for page in ("/a", "/ü"):
         assert log.push({"payload": f'h - - [10/Jun/1998:12:00:01 ]0000] "GET {page}" 200 5'}) == []
     assert [error["reason"] for error in log.errors] == ["malformed"] * 2

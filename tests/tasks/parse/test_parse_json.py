@@ -53,7 +53,7 @@ def at(value, path):
 def test_texts_equal_those_of_python(whole, ascii_only, indent, end):
     lines = [(json.dumps(one, ensure_ascii=ascii_only, indent=indent) + end).encode() for one in whole]
     paths = {"a": "data.id", "b": "id", "c": "data.data.n"}
-    rows, errors = read(lines, fields={name: (path, "string", None) for name, path in paths.items()})
+    rows, errors = read(lines, schema={name: (path, "string", None) for name, path in paths.items()})
     good = {row["seq"]: row for row in rows}
     for i, one in enumerate(whole):
         if not isinstance(one, dict):
@@ -82,7 +82,7 @@ def test_lines_invalid_in_python_are_rejected(value, place, put, dropped):
         reads = isinstance(json.loads(line, parse_constant=lambda _: 1 / 0), dict)
     except (ValueError, ZeroDivisionError):
         reads = False
-    _, errors = read([line], fields={"x": ("no.such", "string", None)})
+    _, errors = read([line], schema={"x": ("no.such", "string", None)})
     assert (errors == []) == reads, line
 
 
@@ -110,10 +110,10 @@ def test_line_does_not_depend_on_other_lines(parts, put):
     lines = [line.encode() for line in text.split("\0")]
     paths = ("id", "data.id", "n", "x")
     fields = {path.replace(".", "_"): (path, "string", "nothing") for path in paths}
-    rows, errors = read(lines, fields=fields)
+    rows, errors = read(lines, schema=fields)
     good = {row.pop("seq"): row for row in rows}
     for i, line in enumerate(lines):
-        alone, wrong = read([line], fields=fields)
+        alone, wrong = read([line], schema=fields)
         assert [{**row, "seq": 0} for row in [good[i]]] == alone if i in good else not alone
         assert [reason for number, reason in errors if number == i] == [reason for _, reason in wrong]
 
@@ -151,8 +151,8 @@ def test_fast_path_equals_slow_path(parts):
     for fields in TYPED:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(t.ParseJSON, "read_fast", lambda self, text: None)
-            wanted = read(lines, fields=fields)
-        assert read(lines, fields=fields) == wanted
+            wanted = read(lines, schema=fields)
+        assert read(lines, schema=fields) == wanted
 
 
 def _has_text(shape, *given):
@@ -167,7 +167,7 @@ def test_fast_path_reads_common_lines():
         for i in range(99)
     ]
     fields = {"id": (("id", "data.id"), "string"), "at": ("data.at", "iso"), "n": ("n", "double"), "ok": ("ok", "bool")}
-    columns, plain = t.ParseJSON(fields={**fields, "no": ("no", "int64", 3)}).read_fast(pa.array(lines))
+    columns, plain = t.ParseJSON(schema={**fields, "no": ("no", "int64", 3)}).read_fast(pa.array(lines))
     assert plain.all()
     assert columns["id"].to_pylist() == [f"ü{i}" for i in range(99)]
     assert columns["at"].to_pylist() == [datetime(2024, 5, 1, 12, 0, i % 60, 250_000, UTC) for i in range(99)]
@@ -179,7 +179,7 @@ def test_fast_path_reads_common_lines():
 def test_fast_path_reads_alternating_layouts():
     shapes = ['{{"id": "{}"}}', '{{"x": {}, "id": "a"}}', '{{"id": "\\u00fc\\n{}", "deep": [{{}}]}}']
     lines = [shapes[i % 3].format(i) for i in range(30)]
-    columns, plain = t.ParseJSON(fields={"id": ("id", "string")}).read_fast(pa.array(lines))
+    columns, plain = t.ParseJSON(schema={"id": ("id", "string")}).read_fast(pa.array(lines))
     assert plain.all()
     assert columns["id"].to_pylist() == [json.loads(line)["id"] for line in lines]
 
@@ -190,7 +190,7 @@ ESCAPES = ('\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0041", "
 @given(st.lists(st.lists(st.sampled_from((*ESCAPES, "a", "ü", "b" * 9)), max_size=4), min_size=1, max_size=6))
 def test_escapes_are_decoded(texts):
     lines = [f'{{"x": "\\n", "id": "{"".join(text)}", "no": ["\\"", "{"".join(text)}"]}}'.encode() for text in texts]
-    rows, errors = read(lines, fields={"id": ("id", "string"), "x": ("x", "string")})
+    rows, errors = read(lines, schema={"id": ("id", "string"), "x": ("x", "string")})
     assert [row["id"] for row in rows] == [json.loads(line)["id"] for line in lines]
     assert {row["x"] for row in rows} == {"\n"}
     assert not errors
@@ -201,7 +201,7 @@ def test_escapes_are_decoded(texts):
 )
 def test_invalid_escapes_are_rejected(wrong):
     line = f'{{"id": "a{wrong}"}}'.encode()
-    rows, errors = read([b'{"id": "b\\n"}', line, b'{"i\\u0064": "c"}'], fields={"id": ("id", "string")})
+    rows, errors = read([b'{"id": "b\\n"}', line, b'{"i\\u0064": "c"}'], schema={"id": ("id", "string")})
     assert [row["id"] for row in rows] == ["b\n", "c"]
     assert errors == [(1, "not_json")]
 
@@ -219,8 +219,8 @@ def test_line_similar_to_the_one_before_is_read_in_full(line):
     before = '{"id": "a", "x": [1], "n": 1}'
     fields = {name: (name, "string", "nothing") for name in ("id", "n")}
     for more in ({}, {"x": ("x", "string", "nothing")}):
-        alone, wrong = read([line.encode()], fields=fields | more)
-        rows, errors = read([before.encode(), before.encode(), line.encode()], fields=fields | more)
+        alone, wrong = read([line.encode()], schema=fields | more)
+        rows, errors = read([before.encode(), before.encode(), line.encode()], schema=fields | more)
         assert [row for row in rows if row["seq"] == 2] == [{**row, "seq": 2} for row in alone]
         assert [reason for number, reason in errors if number == 2] == [reason for _, reason in wrong]
 
@@ -243,8 +243,8 @@ def test_lines_differing_in_one_byte_are_distinguished(shapes, changes):
     fields = {path.replace(".", "_"): (path, "string", "nothing") for path in ("id", "data.id", "n", "x")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(t.ParseJSON, "read_fast", lambda self, text: None)
-        wanted = read(lines, fields=fields)
-    assert read(lines, fields=fields) == wanted
+        wanted = read(lines, schema=fields)
+    assert read(lines, schema=fields) == wanted
 
 
 def test_fast_path_reads_more_layouts_than_it_caches():
@@ -258,7 +258,7 @@ def test_fast_path_reads_more_layouts_than_it_caches():
             ', "more": "%s"' % ("y" * 600) if i % 97 == 0 else ", ".join(["", *(f'"n{k}": {i}' for k in range(i % 19))])
         )
         lines.append(f'{{"a": "{a}", "b": "{b}", "c": "{c}", "n": {i}{more}}}')
-    columns, plain = t.ParseJSON(fields={"a": ("a", "string"), "c": ("c", "string"), "n": ("n", "int64")}).read_fast(
+    columns, plain = t.ParseJSON(schema={"a": ("a", "string"), "c": ("c", "string"), "n": ("n", "int64")}).read_fast(
         pa.array(lines)
     )
     assert plain.all()
@@ -271,7 +271,7 @@ def test_lines_may_have_more_values_than_a_pattern():
     lines = [
         json.dumps({**{f"x{i}": i for i in range(n)}, "n": str(n)}).encode() for n in (63, 63, 64, 64, 65, 200, 200)
     ]
-    rows, errors = read(lines, fields={"n": ("n", "string")})
+    rows, errors = read(lines, schema={"n": ("n", "string")})
     assert [row["n"] for row in rows] == ["63", "63", "64", "64", "65", "200", "200"]
     assert not errors
 
@@ -299,7 +299,7 @@ def test_examples_by_hand():
             None,
             b'{"id": "\xff"}',
         ],
-        fields=fields,
+        schema=fields,
     )
     assert [(r["id"], r["n"], r["ok"]) for r in rows] == [
         ("a", 3, True),
@@ -323,12 +323,12 @@ def test_examples_by_hand():
 
 def test_deeply_nested_lines_are_read():
     deep = '{"a": ' + "[" * 200 + "]" * 200 + ', "id": "x"}'
-    assert read([deep.encode()], fields={"id": ("id", "string")})[0] == [{"seq": 0, "id": "x"}]
-    assert read([b"[" * 100_000], fields={"id": ("id", "string")})[1] == [(0, "not_json")]
+    assert read([deep.encode()], schema={"id": ("id", "string")})[0] == [{"seq": 0, "id": "x"}]
+    assert read([b"[" * 100_000], schema={"id": ("id", "string")})[1] == [(0, "not_json")]
 
 
 def test_record_has_order_kept_and_parsed_fields():
-    task = t.ParseJSON(fields={"event_time": ("t", "ms"), "v": ("v", "double")}, field="line", keep=("unit",))
+    task = t.ParseJSON(schema={"event_time": ("t", "ms"), "v": ("v", "double")}, field="line", keep=("unit",))
     (record,) = task.session().push({"seq": 5, "event_time": None, "unit": "W", "other": 1, "line": '{"t": 0, "v": 2}'})
     assert record == {"seq": 5, "unit": "W", "event_time": datetime(1970, 1, 1, tzinfo=UTC), "v": 2.0}
     assert t.Task.from_dict(task.to_dict()) == task
@@ -337,14 +337,14 @@ def test_record_has_order_kept_and_parsed_fields():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"fields": []}, "fields must be"),
-        ({"fields": {"x": "a"}}, "'x' must be"),
-        ({"fields": {"x": (0, "string")}}, "path of 'x'"),
-        ({"fields": {"x": ("a..b", "string")}}, "path of 'x'"),
-        ({"fields": {"x": ((), "string")}}, "path of 'x'"),
-        ({"fields": {"x": ("a", "text")}}, "kind of 'x' .*quoted,.* tweet,.* got 'text'"),
-        ({"fields": {"x": ("a", "double", "b")}}, "default of 'x'"),
-        ({"fields": {"x": ("a", "double")}, "keep": ("x",)}, "keep"),
+        ({"schema": []}, "schema must be"),
+        ({"schema": {"x": "a"}}, "'x' must be"),
+        ({"schema": {"x": (0, "string")}}, "path of 'x'"),
+        ({"schema": {"x": ("a..b", "string")}}, "path of 'x'"),
+        ({"schema": {"x": ((), "string")}}, "path of 'x'"),
+        ({"schema": {"x": ("a", "text")}}, "kind of 'x' .*quoted,.* tweet,.* got 'text'"),
+        ({"schema": {"x": ("a", "double", "b")}}, "default of 'x'"),
+        ({"schema": {"x": ("a", "double")}, "keep": ("x",)}, "keep"),
     ],
 )
 def test_wrong_parameters_are_refused(options, text):
@@ -371,7 +371,7 @@ def test_files_of_the_benchmark_are_read(sample_data, name, fields, papers, made
     good = expected(sample_data, made=made, papers=papers)
     lines = (sample_data / "dspbench" / "synthetic" / name).read_bytes().split(b"\n")
     lines = lines[:-1] if lines[-1] == b"" else lines
-    rows, errors = read(lines, fields=fields)
+    rows, errors = read(lines, schema=fields)
     assert (len(rows), len(errors)) == (good, bad)
     if "lang" in fields:
         assert sum(row["lang"] == "en" for row in rows) == expected(sample_data, made=89, papers=526)
@@ -387,7 +387,7 @@ def test_files_of_the_benchmark_are_read(sample_data, name, fields, papers, made
 @pytest.mark.parametrize("number", ["1.00", "1e5", "-0.0", "12345678901234567890123", "1E-7", "true"])
 def test_text_of_numbers_is_kept_by_both_readers(number, more):
     """Names with escapes, and surrogate pairs, are left to the exact reader."""
-    rows, errors = read([f'{{"v": {number}{more}}}'.encode()], fields={"v": ("v", "string")})
+    rows, errors = read([f'{{"v": {number}{more}}}'.encode()], schema={"v": ("v", "string")})
     assert (rows[0]["v"], errors) == (number, [])
 
 
@@ -404,13 +404,13 @@ def test_text_of_numbers_is_kept_by_both_readers(number, more):
 )
 def test_last_of_objects_of_one_name_counts(line, wanted, more):
     fields = {"x": ("a.x", "double", None), "y": ("a.y", "double", None)}
-    rows, _ = read([(line % more).encode()] * 3, fields=fields)
+    rows, _ = read([(line % more).encode()] * 3, schema=fields)
     assert [(row["x"], row["y"]) for row in rows] == [wanted] * 3
 
 
 @pytest.mark.parametrize("line", ['[{"v":1},{"v":2}]', "[]", "5", '"online"', "null", "true", " ", "{} {}"])
 def test_non_object_line_is_rejected(line):
-    rows, errors = read([line.encode()], fields={"v": ("v", "double", None)})
+    rows, errors = read([line.encode()], schema={"v": ("v", "double", None)})
     assert (rows, errors) == ([], [(0, "not_json")])
 
 
@@ -423,7 +423,7 @@ def test_quoted_values_are_strings(value, found):
     for default in ((), (None,), ("x",)):
         fields = {"x": ("a", "quoted", *default), "n": ("n", "int64")}
         for lines in ([value], ['"b"', value, '"b"'], [value, value, value]):
-            session = t.ParseJSON(fields=fields).session()
+            session = t.ParseJSON(schema=fields).session()
             texts = [f'{{"a": {one}, "n": {i}}}' for i, one in enumerate(lines)]
             rows = session.push_many([{"seq": i, "payload": text} for i, text in enumerate(texts)])
             wanted = {i: found if one == value else "b" for i, one in enumerate(lines)}
@@ -431,7 +431,7 @@ def test_quoted_values_are_strings(value, found):
             assert {(e["seq"], e["reason"]) for e in session.errors} == {
                 (i, "wrong_type") for i, x in wanted.items() if x is None
             }
-    session = t.ParseJSON(fields={"x": ("a", "quoted")}).session()
+    session = t.ParseJSON(schema={"x": ("a", "quoted")}).session()
     assert session.push({"payload": '{"a": null}'}) == []
     assert [e["reason"] for e in session.errors] == ["missing"]
 
@@ -447,7 +447,7 @@ WRAPPED = st.one_of(
 @given(st.lists(WRAPPED, max_size=8))
 def test_fields_are_read_from_the_wrapper_or_from_the_line(documents):
     fields = {"id": (("id", "n"), "string"), "n": ("n", "int64", None)}
-    session = t.ParseJSON(fields=fields, wrapper="data").session()
+    session = t.ParseJSON(schema=fields, wrapper="data").session()
     lines = [{"seq": i, "payload": json.dumps(one)} for i, one in enumerate(documents)]
     rows = session.push_many(lines)
     wanted = {}
@@ -459,15 +459,15 @@ def test_fields_are_read_from_the_wrapper_or_from_the_line(documents):
             wanted[i] = (str(number), holder.get("n"))
     assert {row["seq"]: (row["id"], row["n"]) for row in rows} == wanted
     assert {e["seq"] for e in session.errors} == {*range(len(documents))} - {*wanted}
-    slow = t.ParseJSON(fields=fields, wrapper="data").session()
+    slow = t.ParseJSON(schema=fields, wrapper="data").session()
     escaped = [line | {"payload": line["payload"].replace('"data"', '"d\\u0061ta"')} for line in lines]
     assert slow.push_many(escaped) == rows
-    alone = t.ParseJSON(fields=fields, wrapper="data").session()
+    alone = t.ParseJSON(schema=fields, wrapper="data").session()
     assert [row for line in lines for row in alone.push(line)] == rows
 
 
 def test_wrapper_may_be_nested():
-    session = t.ParseJSON(fields={"x": ("a.b", "int64")}, wrapper="d.e").session()
+    session = t.ParseJSON(schema={"x": ("a.b", "int64")}, wrapper="d.e").session()
     lines = [
         '{"d": {"e": {"a": {"b": 1}}}, "a": {"b": 2}}',
         '{"d": {}, "a": {"b": 3}}',
@@ -476,12 +476,12 @@ def test_wrapper_may_be_nested():
     assert [row["x"] for line in lines for row in session.push({"payload": line})] == [1, 3]
     for name in ("", "a..b", "."):
         with pytest.raises(ConfigError, match="wrapper must be names joined by dots"):
-            t.ParseJSON(fields={"x": ("a", "int64")}, wrapper=name)
+            t.ParseJSON(schema={"x": ("a", "int64")}, wrapper=name)
 
 
 def test_times_of_tweets_are_read_or_rejected():
     def read(*texts):
-        session = t.ParseJSON(fields={"x": ("a", "tweet")}).session()
+        session = t.ParseJSON(schema={"x": ("a", "tweet")}).session()
         rows = session.push_many([{"seq": i, "payload": json.dumps({"a": text})} for i, text in enumerate(texts)])
         found = {row["seq"]: row["x"] for row in rows} | {e["seq"]: e["reason"] for e in session.errors}
         return [found[i] for i in range(len(texts))]
@@ -508,7 +508,7 @@ def test_times_of_tweets_are_read_or_rejected():
 def test_any_time_of_a_tweet_equals_that_of_python(moment, ahead):
     moment = moment.replace(microsecond=0)
     text = f"{moment:%a %b %d %H:%M:%S} {'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02} {moment.year:04}"
-    (row,) = t.ParseJSON(fields={"x": ("a", "tweet")}).session().push({"payload": json.dumps({"a": text})})
+    (row,) = t.ParseJSON(schema={"x": ("a", "tweet")}).session().push({"payload": json.dumps({"a": text})})
     assert row["x"] == moment.replace(tzinfo=UTC) - timedelta(minutes=ahead)
 
 
@@ -549,7 +549,7 @@ def test_paths_with_indexes_and_quotes_equal_python(documents, steps, others, wr
     wrapper = "w" if wrapped else None
     lines = [json.dumps({"w": one} if wrapped else one, ensure_ascii=False) for one in documents]
     task = t.ParseJSON(
-        fields={"v": ([spelled(steps), spelled(others)], "string", None)}, wrapper=wrapper, problems="why"
+        schema={"v": ([spelled(steps), spelled(others)], "string", None)}, wrapper=wrapper, problems="why"
     )
     found = task.session().push_batch(pa.table({"payload": pa.array(lines, pa.string())}))
     wanted = []
@@ -563,7 +563,7 @@ def test_paths_with_indexes_and_quotes_equal_python(documents, steps, others, wr
 
 
 def test_wrapper_may_be_an_item_of_a_list():
-    task = t.ParseJSON(fields={"v": ("[1].x", "int64"), "w": ("[0][0]", "string", None)}, wrapper="data[0]")
+    task = t.ParseJSON(schema={"v": ("[1].x", "int64"), "w": ("[0][0]", "string", None)}, wrapper="data[0]")
     session = task.session()
     assert session.push({"payload": '{"data": [[["a"], {"x": 5}]]}'}) == [{"v": 5, "w": "a"}]
     assert session.push({"payload": '{"data": []}'}) == []
@@ -572,10 +572,10 @@ def test_wrapper_may_be_an_item_of_a_list():
 
 @pytest.mark.parametrize("path", ["", "a.", "a[", "a[-1]", "a[x]", 'a"b"', '"a', "a..b", "a[0]b", "a[01]"])
 def test_malformed_paths_are_refused(path):
-    with pytest.raises(ConfigError, match="fields: the path of 'v' must be names joined by dots"):
-        t.ParseJSON(fields={"v": (path, "string")})
+    with pytest.raises(ConfigError, match="schema: the path of 'v' must be names joined by dots"):
+        t.ParseJSON(schema={"v": (path, "string")})
     with pytest.raises(ConfigError, match="wrapper must be names joined by dots"):
-        t.ParseJSON(fields={"v": ("a", "string")}, wrapper=path)
+        t.ParseJSON(schema={"v": ("a", "string")}, wrapper=path)
 
 
 @pytest.mark.parametrize("path", ["n", '"n"'])
@@ -590,7 +590,7 @@ def test_bad_optional_values_become_the_default_with_a_reason(path):
         '{"id": "d", "n": null, "at": 99999999999999}',
     ]
     table = pa.table({"seq": range(6), "payload": lines})
-    task = t.ParseJSON(fields=fields, problems="why")
+    task = t.ParseJSON(schema=fields, problems="why")
     session = task.session()
     rows = session.push_batch(table).to_pylist()
     assert [(row["id"], row["n"], row["at"], row["why"]) for row in rows] == [
@@ -600,20 +600,20 @@ def test_bad_optional_values_become_the_default_with_a_reason(path):
         ("d", -1.0, None, "out_of_range: at: '99999999999999' is outside the years 1 to 9999"),
     ]
     assert sorted((error["seq"], error["reason"]) for error in session.errors) == [(3, "missing"), (4, "not_json")]
-    plain = t.ParseJSON(fields=fields).session()
+    plain = t.ParseJSON(schema=fields).session()
     assert [row["id"] for row in plain.push_batch(table).to_pylist()] == ["a"]
     assert len(plain.errors) == 5
 
 
 def test_field_of_problems_must_be_another():
     for problems in ("n", "kept", ""):
-        with pytest.raises(ConfigError, match="problems must name another field than fields and keep"):
-            t.ParseJSON(fields={"n": ("n", "double", None)}, keep=("kept",), problems=problems)
+        with pytest.raises(ConfigError, match="problems must name another field than those of schema and keep"):
+            t.ParseJSON(schema={"n": ("n", "double", None)}, keep=("kept",), problems=problems)
 
 
 def test_reasons_of_bad_values_are_kept_by_both_runners():
     flow = ro.Dataflow("parse")
-    task = t.ParseJSON(fields={"n": ("a[0].n", "double", None)}, problems="why")
+    task = t.ParseJSON(schema={"n": ("a[0].n", "double", None)}, problems="why")
     flow.sink("out", flow.source("lines").to(task, id="parsed"))
     lines = pa.table({"payload": [json.dumps({"a": [{"n": n}]}) for n in (1, "x", 3)], "event_time": pa.nulls(3)})
     wanted = [(1.0, None), (None, "bad_number: n: 'x' is not a valid double"), (3.0, None)]

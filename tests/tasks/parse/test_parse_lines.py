@@ -36,7 +36,7 @@ def read(lines, **options):
 
 def values(kind, *cells, **options):
     """The values of cells of a kind, or the reason for each rejected one."""
-    rows, errors = read([cell.encode() for cell in cells], fields={"x": (0, kind)}, delimiter="|", **options)
+    rows, errors = read([cell.encode() for cell in cells], schema={"x": (0, kind)}, delimiter="|", **options)
     found = {row["seq"]: row["x"] for row in rows} | dict(errors)
     return [found[i] for i in range(len(cells))]
 
@@ -88,7 +88,7 @@ def test_blanks_around_values_are_ignored_except_in_strings(kind, cell, value):
         values(kind, f"\xa0{cell}", f"{cell}\x0b")
         == ["bad_number" if kind in ("int64", "double") else f"bad_{'bool' if kind == 'bool' else 'time'}"] * 2
     )
-    rows, _ = read([b" ,x", b"1, x "], fields={"a": (0, "int64", 7), "b": (1, "string")})
+    rows, _ = read([b" ,x", b"1, x "], schema={"a": (0, "int64", 7), "b": (1, "string")})
     assert [(row["a"], row["b"]) for row in rows] == [(7, "x"), (1, " x ")], "strings keep their blanks"
 
 
@@ -303,12 +303,12 @@ cell = st.text("ab1ü .", max_size=4)
 @given(st.lists(st.lists(cell, min_size=1, max_size=6), max_size=8), st.sampled_from(["", "\n", "\r\n"]))
 def test_delimited_cells_equal_those_of_split(rows, end):
     lines = [(",".join(row) + end).encode() for row in rows]
-    found, errors = read(lines, fields={"a": (1, "string", None), "b": (3, "string", None)})
+    found, errors = read(lines, schema={"a": (1, "string", None), "b": (3, "string", None)})
     assert errors == []
     for row, record in zip(rows, found, strict=True):
         assert record["a"] == ((row[1] or None) if len(row) > 1 else None)
         assert record["b"] == ((row[3] or None) if len(row) > 3 else None)
-    exact, errors = read(lines, fields=ONE, cells=3)
+    exact, errors = read(lines, schema=ONE, cells=3)
     assert [r["seq"] for r in exact] == [i for i, row in enumerate(rows) if len(row) == 3]
     assert errors == [(i, "wrong_cells") for i, row in enumerate(rows) if len(row) != 3]
 
@@ -316,7 +316,7 @@ def test_delimited_cells_equal_those_of_split(rows, end):
 @given(st.lists(st.text("ab \t", max_size=12), max_size=8))
 def test_spaced_cells_equal_those_of_split(lines):
     found, _ = read(
-        [line.encode() for line in lines], fields={"a": (0, "string", None), "b": (2, "string", None)}, format="spaces"
+        [line.encode() for line in lines], schema={"a": (0, "string", None), "b": (2, "string", None)}, format="spaces"
     )
     for line, record in zip(lines, found, strict=True):
         cells = line.split() + [None] * 3
@@ -328,7 +328,7 @@ def test_spaced_cells_of_any_length_equal_those_of_split(lines):
     """The kernel reads 64 bytes at a time: blocks begin and end inside cells and inside runs of blanks."""
     texts = [" " * bool(line) + "".join("x" * size + " " * gap for size, gap in line) for line in lines]
     found, errors = read(
-        [text.encode() for text in texts], fields={"a": (1, "string"), "b": (3, "string")}, format="spaces", cells=4
+        [text.encode() for text in texts], schema={"a": (1, "string"), "b": (3, "string")}, format="spaces", cells=4
     )
     wanted = {i: cells for i, text in enumerate(texts) if len(cells := text.split()) == 4}
     assert {row["seq"]: (row["a"], row["b"]) for row in found} == {i: (c[1], c[3]) for i, c in wanted.items()}
@@ -339,7 +339,7 @@ def test_cells_of_a_log_may_be_quoted_or_bracketed():
     lines = [b'h - "a b" [1 2] "x [y] \xc3\xbc" end', b'"" [] - "say "so", now" z', b'h "open', b"h [open",
              b'"a\\" b" "c\\\\" "d\\" "e\\"" f', b'"a" "b\\" c "d\\" e"\n', b'"\\" "\\" \\" "x" - "y\\"']  # fmt: skip
     fields = {name: (i, "string", None) for i, name in enumerate("abcde")}
-    rows, errors = read(lines, fields=fields, format="log")
+    rows, errors = read(lines, schema=fields, format="log")
     assert [rows[0][n] for n in "abcde"] == ["h", "-", "a b", "1 2", "x [y] ü"]
     assert [rows[1][n] for n in "abcde"] == [None, None, "-", 'say "so", now', "z"]
     assert errors == [(2, "wrong_cells"), (3, "wrong_cells")]
@@ -355,12 +355,12 @@ def test_several_delimiters_and_values_over_several_cells():
     line = b"19798972429,11653427507,2020-01-01T09:00:02,19798972429;11653427507;2020-01-01T09:00:02;79;true"
     rows, _ = read(
         [line],
-        fields={"day": ((2, 2), "iso"), "n": (6, "int64"), "ok": (7, "bool"), "two": ((5, 6), "string")},
+        schema={"day": ((2, 2), "iso"), "n": (6, "int64"), "ok": (7, "bool"), "two": ((5, 6), "string")},
         delimiter=",;",
         cells=8,
     )
     assert (rows[0]["n"], rows[0]["ok"], rows[0]["two"]) == (79, True, "2020-01-01T09:00:02;79")
-    rows, _ = read([b"2004-03-01 00:00:31.390913 0"], fields={"at": ((0, 1), "iso")}, format="spaces")
+    rows, _ = read([b"2004-03-01 00:00:31.390913 0"], schema={"at": ((0, 1), "iso")}, format="spaces")
     assert rows[0]["at"] == datetime(2004, 3, 1, 0, 0, 31, 390913, UTC)
 
 
@@ -368,53 +368,53 @@ def test_number_of_cells_is_checked():
     lines = [b"1,2", b"1,2,", b"1,2,3", b"1,2,,", b"1", b""]
 
     def taken(**options):
-        return [row["seq"] for row in read(lines, fields={"x": (0, "int64")}, **options)[0]]
+        return [row["seq"] for row in read(lines, schema={"x": (0, "int64")}, **options)[0]]
 
     assert taken() == [0, 1, 2, 3, 4]
     assert taken(cells=2) == [0]
     assert taken(cells=2, trailing=True) == [0, 1]
     assert taken(cells=2, more=True) == [0, 1, 2, 3]
     assert taken(cells=3, trailing=True) == [1, 2, 3]
-    assert read([b"1,2,\r\n"], fields={"x": (0, "int64")}, cells=2, trailing=True)[1] == []
+    assert read([b"1,2,\r\n"], schema={"x": (0, "int64")}, cells=2, trailing=True)[1] == []
     for line in (b"1 2 3 ", b"1 2 3\t", b" 1 2 3 \n"):
-        assert read([line], fields={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)[1] == [
+        assert read([line], schema={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)[1] == [
             (0, "wrong_cells")
         ]
-    spaced = read([b"1 2", b"1 2 ", b" 1\t2 \r\n"], fields={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)
+    spaced = read([b"1 2", b"1 2 ", b" 1\t2 \r\n"], schema={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)
     assert [row["x"] for row in spaced[0]] == [1, 1, 1]
     for line in (b"1,2,3", b"1,2,3,", b"1,2,,", b"1,2, ,", b"1,2,3\n", b"1,2, "):
         for lines in ([line], [b"1,2"] * 3 + [line, "ü,2".encode()]):
-            _, errors = read(lines, fields={"x": (0, "string")}, cells=2, trailing=True)
+            _, errors = read(lines, schema={"x": (0, "string")}, cells=2, trailing=True)
             assert errors == [(lines.index(line), "wrong_cells")], line
     for line in (b'1 "2" 3', b"1 [2] 3 ", b'1 "2"  '):
-        assert read([line], fields={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == [(0, "wrong_cells")]
-    assert read([b'1 "2" '], fields={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == []
+        assert read([line], schema={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == [(0, "wrong_cells")]
+    assert read([b'1 "2" '], schema={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == []
 
 
 def test_empty_cells_and_null_texts_are_missing():
     fields = {"n": (0, "int64"), "m": (1, "int64", 0), "s": (2, "string", None), "at": (3, "s", None)}
-    assert read([b"1,,,"], fields=fields)[0][0] | {"seq": 0} == {"seq": 0, "n": 1, "m": 0, "s": None, "at": None}
-    assert read([b"1"], fields=fields)[0][0]["m"] == 0
-    assert sorted(read([b",1", b"-,1", b"1,-,-", b"1,--"], fields=fields)[1]) == [
+    assert read([b"1,,,"], schema=fields)[0][0] | {"seq": 0} == {"seq": 0, "n": 1, "m": 0, "s": None, "at": None}
+    assert read([b"1"], schema=fields)[0][0]["m"] == 0
+    assert sorted(read([b",1", b"-,1", b"1,-,-", b"1,--"], schema=fields)[1]) == [
         (0, "missing"),
         (1, "bad_number"),
         (2, "bad_number"),
         (3, "bad_number"),
     ]
-    rows, errors = read([b"-,1", b"1,-,-", b"1,NA,NA", b"1,na"], fields=fields, nulls=("-", "NA"))
+    rows, errors = read([b"-,1", b"1,-,-", b"1,NA,NA", b"1,na"], schema=fields, null_values=("-", "NA"))
     assert errors == [(0, "missing"), (3, "bad_number")]
     assert [(r["m"], r["s"]) for r in rows] == [(0, None), (0, None)]
 
 
 def test_skipped_lines_give_no_records_and_null_lines_are_errors():
     lines = [b"Symbol,DATE,Open", b"A,2018-08-15,1", b"date,x,1", None, b"B,\xff,2", b"C,2018-08-16,3"]
-    rows, errors = read(lines, fields={"s": (0, "string"), "d": (1, "iso")}, skip={1: "date"})
+    rows, errors = read(lines, schema={"s": (0, "string"), "d": (1, "iso")}, skip={1: "date"})
     assert [row["s"] for row in rows] == ["A", "C"]
     assert errors == [(3, "missing"), (4, "invalid_utf8"), (2, "bad_time")]
 
 
 def test_messages_name_field_and_cell():
-    session = t.ParseLines(fields={"price": (0, "double"), "at": (1, "s")}, cells=2).session()
+    session = t.ParseLines(schema={"price": (0, "double"), "at": (1, "s")}, cells=2).session()
     for line in ("x,1", "1", "1,99999999999999", ",1", "1,x"):
         session.push({"payload": line})
     assert [error["message"] for error in session.errors] == [
@@ -429,7 +429,7 @@ def test_messages_name_field_and_cell():
 
 @pytest.mark.parametrize("text", ["x", "it's", 'say "x"', "back\\slash", "\x01", "\x7f", "ü", "x" * 200, "x" * 201])
 def test_messages_quote_a_cell_like_python(text):
-    session = t.ParseLines(fields={"price": (0, "double")}).session()
+    session = t.ParseLines(schema={"price": (0, "double")}).session()
     session.push_many([{"payload": text}, {"payload": "y"}])
     quoted = text if len(text) <= 200 else text[:199] + "…"
     assert [e["message"] for e in session.errors] == [
@@ -439,7 +439,7 @@ def test_messages_quote_a_cell_like_python(text):
 
 
 def test_record_has_order_kept_and_parsed_fields():
-    task = t.ParseLines(fields={"event_time": (0, "ms"), "n": (1, "int64")}, field="line", keep=("unit",))
+    task = t.ParseLines(schema={"event_time": (0, "ms"), "n": (1, "int64")}, field="line", keep=("unit",))
     row = {"seq": 5, "ordinal": 1, "event_time": None, "unit": "W", "other": 1, "line": "1000,7"}
     (record,) = task.session().push(row)
     assert record == {"seq": 5, "ordinal": 1, "unit": "W", "event_time": EPOCH + timedelta(seconds=1), "n": 7}
@@ -447,7 +447,7 @@ def test_record_has_order_kept_and_parsed_fields():
 
 def test_descriptor_restores_the_task():
     task = t.ParseLines(
-        fields={"at": ((0, 1), "iso"), "n": (2, "int64", 0)}, format="spaces", skip={2: "n"}, nulls=("-",)
+        schema={"at": ((0, 1), "iso"), "n": (2, "int64", 0)}, format="spaces", skip={2: "n"}, null_values=("-",)
     )
     assert t.Task.from_dict(task.to_dict()) == task
 
@@ -455,24 +455,24 @@ def test_descriptor_restores_the_task():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"fields": {}}, "fields must be"),
-        ({"fields": {"x": 1}}, "'x' must be"),
-        ({"fields": {"x": (-1, "string")}}, "cell of 'x'"),
-        ({"fields": {"x": ((2, 1), "string")}}, "cell of 'x'"),
-        ({"fields": {"x": (0, "integer")}}, "kind of 'x'"),
-        ({"fields": {"x": (0, "int64", "many")}}, "default of 'x'"),
-        ({"fields": ONE, "format": "json"}, "format"),
-        ({"fields": ONE, "delimiter": ""}, "delimiter"),
-        ({"fields": ONE, "delimiter": "\n"}, "delimiter"),
-        ({"fields": ONE, "format": "spaces", "delimiter": ";"}, "delimiter"),
-        ({"fields": {"x": (3, "string")}, "cells": 3}, "cells = 3"),
-        ({"fields": ONE, "cells": 65_537}, "cells = 65537.* <= 65536"),
-        ({"fields": {"x": (65_536, "string")}}, "cell of 'x' .* from 0 to 65,535 .* got 65536"),
-        ({"fields": {"x": ((0, 10**9), "string")}}, "cell of 'x' .* from 0 to 65,535 .* got \\(0, 1000000000\\)"),
-        ({"fields": ONE, "skip": {65_536: "b"}}, "skip .* 0 to 65,535"),
-        ({"fields": ONE, "skip": {"²": "b"}}, "skip"),
-        ({"fields": ONE, "skip": {"a": "b"}}, "skip"),
-        ({"fields": ONE, "keep": ("x",)}, "keep"),
+        ({"schema": {}}, "schema must be"),
+        ({"schema": {"x": 1}}, "'x' must be"),
+        ({"schema": {"x": (-1, "string")}}, "cell of 'x'"),
+        ({"schema": {"x": ((2, 1), "string")}}, "cell of 'x'"),
+        ({"schema": {"x": (0, "integer")}}, "kind of 'x'"),
+        ({"schema": {"x": (0, "int64", "many")}}, "default of 'x'"),
+        ({"schema": ONE, "format": "json"}, "format"),
+        ({"schema": ONE, "delimiter": ""}, "delimiter"),
+        ({"schema": ONE, "delimiter": "\n"}, "delimiter"),
+        ({"schema": ONE, "format": "spaces", "delimiter": ";"}, "delimiter"),
+        ({"schema": {"x": (3, "string")}, "cells": 3}, "cells = 3"),
+        ({"schema": ONE, "cells": 65_537}, "cells = 65537.* <= 65536"),
+        ({"schema": {"x": (65_536, "string")}}, "cell of 'x' .* from 0 to 65,535 .* got 65536"),
+        ({"schema": {"x": ((0, 10**9), "string")}}, "cell of 'x' .* from 0 to 65,535 .* got \\(0, 1000000000\\)"),
+        ({"schema": ONE, "skip": {65_536: "b"}}, "skip .* 0 to 65,535"),
+        ({"schema": ONE, "skip": {"²": "b"}}, "skip"),
+        ({"schema": ONE, "skip": {"a": "b"}}, "skip"),
+        ({"schema": ONE, "keep": ("x",)}, "keep"),
     ],
 )
 def test_wrong_parameters_are_refused(options, text):
@@ -483,7 +483,7 @@ def test_wrong_parameters_are_refused(options, text):
 def test_cell_65535_can_be_read():
     fields = {"x": (65_535, "string"), "rest": ((65_534, 65_535), "string")}
     for text in ("," * 65_534 + "ä,x", ",".join(["q"] * 65_534) + ',"ä,x'):
-        session = t.ParseLines(fields=fields, cells=65_536, skip={65_535: "y"}).session()
+        session = t.ParseLines(schema=fields, cells=65_536, skip={65_535: "y"}).session()
         assert [row["x"] for row in session.push({"payload": text})] == ["x"]
         assert session.push({"payload": text[:-1] + "y"}) == session.errors == []
 
@@ -494,7 +494,7 @@ SECONDS = {"event_time": (1, "s")}
 FILES = [
     (
         "machine-usage.csv",
-        {"fields": {"machine": (0, "string"), **SECONDS, "cpu": (2, "double")}, "cells": 9},
+        {"schema": {"machine": (0, "string"), **SECONDS, "cpu": (2, "double")}, "cells": 9},
         1013,
         180,
         0,
@@ -502,7 +502,7 @@ FILES = [
     (
         "synthetic/http-server.log",
         {
-            "fields": {
+            "schema": {
                 "ip": (0, "string"),
                 "event_time": (3, "log"),
                 "request": (4, "string"),
@@ -512,7 +512,7 @@ FILES = [
             "format": "log",
             "cells": 7,
             "more": True,
-            "nulls": ("-",),
+            "null_values": ("-",),
         },
         3000,
         180,
@@ -521,7 +521,7 @@ FILES = [
     (
         "synthetic/sensors.dat",
         {
-            "fields": {"event_time": ((0, 1), "iso"), "mote": (3, "string"), "value": (4, "double")},
+            "schema": {"event_time": ((0, 1), "iso"), "mote": (3, "string"), "value": (4, "double")},
             "format": "spaces",
             "cells": 8,
         },
@@ -532,7 +532,7 @@ FILES = [
     (
         "stocks.csv",
         {
-            "fields": {
+            "schema": {
                 "stock": (0, "string"),
                 "event_time": (1, "iso"),
                 "close": (5, "double"),
@@ -548,7 +548,7 @@ FILES = [
     ),
     (
         "synthetic/smart-grid.csv",
-        {"fields": {**SECONDS, "value": (2, "double"), "house": (6, "int64")}, "cells": 7},
+        {"schema": {**SECONDS, "value": (2, "double"), "house": (6, "int64")}, "cells": 7},
         4752,
         480,
         0,
@@ -556,7 +556,7 @@ FILES = [
     (
         "synthetic/voip-cdr.csv",
         {
-            "fields": {"caller": (0, "string"), "duration": (6, "int64"), "established": (7, "bool")},
+            "schema": {"caller": (0, "string"), "duration": (6, "int64"), "established": (7, "bool")},
             "delimiter": ",;",
             "cells": 8,
         },
@@ -567,7 +567,7 @@ FILES = [
     (
         "synthetic/ad-clicks.tsv",
         {
-            "fields": {"clicks": (0, "int64"), "url": (2, "int64"), "user": (11, "int64")},
+            "schema": {"clicks": (0, "int64"), "url": (2, "int64"), "user": (11, "int64")},
             "delimiter": "\t",
             "cells": 12,
         },
@@ -599,7 +599,7 @@ def test_files_of_the_benchmark_are_read(sample_data: Path, name, options, paper
 
 def test_any_white_space_may_separate_date_and_time():
     lines = [b"2024-05-01\t12:00:01", b" 2024-05-01  12:00:01  10/Jun/1998:12:00:01 \t +0100", b"2024-05-01 \t 25:00"]
-    rows, errors = read(lines, fields={"t": ((0, 1), "iso"), "u": ((2, 3), "log", None)}, format="spaces")
+    rows, errors = read(lines, schema={"t": ((0, 1), "iso"), "u": ((2, 3), "log", None)}, format="spaces")
     assert [f"{row['t']:%d %H:%M:%S}" for row in rows] == ["01 12:00:01"] * 2
     assert f"{rows[1]['u']:%H:%M:%S}" == "11:00:01"
     assert errors == [(2, "bad_time")]
@@ -626,7 +626,7 @@ def test_fast_path_equals_slow_path(rows, delimiter):
     ]
     for fields in tables:
         for cells in (None, 5):
-            options = {"format": "spaces" if delimiter == " " else "delimited", "fields": fields, "cells": cells}
+            options = {"format": "spaces" if delimiter == " " else "delimited", "schema": fields, "cells": cells}
             wanted, bad = read_slowly(lines, **options)
             assert read(lines, **options) == (wanted, bad)
 
@@ -642,22 +642,22 @@ def read_slowly(lines, **options):
 def test_fast_path_reads_common_lines(fraction):
     lines = [f"2024-05-{1 + i % 31:02} 12:00:{i % 60:02}{fraction} {i} mote-{i} {i / 8} x".encode() for i in range(99)]
     fields = {"t": ((0, 1), "iso"), "i": (2, "int64"), "m": (3, "string"), "v": (4, "double")}
-    task = t.ParseLines(fields=fields, format="spaces", cells=6)
+    task = t.ParseLines(schema=fields, format="spaces", cells=6)
     columns, plain = task.read_fast(pa.array(lines))
     assert plain.all()
     micros = int(f"{fraction[1:]:0<6}")
     assert columns["t"].to_pylist() == [datetime(2024, 5, 1 + i % 31, 12, 0, i % 60, micros, UTC) for i in range(99)]
     assert columns["m"].to_pylist() == [f"mote-{i}" for i in range(99)]
     assert columns["v"].to_pylist() == [i / 8 for i in range(99)]
-    assert read_slowly(lines, fields=fields, format="spaces")[0] == read(lines, fields=fields, format="spaces")[0]
+    assert read_slowly(lines, schema=fields, format="spaces")[0] == read(lines, schema=fields, format="spaces")[0]
 
 
 def test_parameters_outside_the_fast_path_disable_it():
-    for other in ({"skip": {0: "id"}}, {"nulls": ("-", "NA")}):
-        assert t.ParseLines(fields={"x": (0, "string")}, **other).read_fast(pa.array(["a"])) is None
+    for other in ({"skip": {0: "id"}}, {"null_values": ("-", "NA")}):
+        assert t.ParseLines(schema={"x": (0, "string")}, **other).read_fast(pa.array(["a"])) is None
     for skip in ({0: "id"}, {1: "1"}):  # the fast path could not distinguish a header from a valid line
         fields = {"s": (0, "string"), "n": (1, "int64")}
-        assert t.ParseLines(fields=fields, skip=skip).read_fast(pa.array(["a,1"])) is None
+        assert t.ParseLines(schema=fields, skip=skip).read_fast(pa.array(["a,1"])) is None
 
 
 LOGGED = st.one_of(
@@ -684,7 +684,7 @@ def test_fast_path_of_logs_equals_slow_path(rows):
     for fields in tables:
         for cells, more, trailing in ((None, False, False), (4, False, True), (4, True, False)):
             for nulls in ((), ("-",), ("-", "a")):
-                options = {"fields": fields, "format": "log", "cells": cells, "more": more, "nulls": nulls}
+                options = {"schema": fields, "format": "log", "cells": cells, "more": more, "null_values": nulls}
                 options["trailing"] = trailing
                 assert read(lines, **options) == read_slowly(lines, **options)
 
@@ -701,7 +701,7 @@ def test_fast_path_reads_common_log_lines():
         "q": (4, "string"),
         "none": (2, "string", None),
     }
-    columns, plain = t.ParseLines(fields=fields, format="log", cells=7, nulls=("-",)).read_fast(pa.array(lines))
+    columns, plain = t.ParseLines(schema=fields, format="log", cells=7, null_values=("-",)).read_fast(pa.array(lines))
     assert plain.all()
     assert columns["t"].to_pylist() == [datetime(1998, 6, 1 + i % 30, 12, 0, i % 60, tzinfo=UTC) for i in range(99)]
     assert columns["n"].to_pylist() == list(range(99))
@@ -725,20 +725,20 @@ def test_fast_path_with_many_cells_and_delimiters_equals_slow_path(rows, delimit
     fields = {"b": (0, "bool"), "n": (3, "int64"), "ns": (3, "ns"), "x": (5, "double"), "last": (69, "double"),
               "again": (3, "int64"), "s": (6, "string")}  # fmt: skip
     for options in ({"cells": 70, "trailing": True}, {"cells": 71}, {}, {"skip": {5: "name"}, "trailing": True}):
-        options |= {"fields": fields, "delimiter": delimiter}
+        options |= {"schema": fields, "delimiter": delimiter}
         assert read(lines, **options) == read_slowly(lines, **options)
 
 
 def test_fast_path_reads_lines_of_the_benchmark():
     calls = [f"11847,12152,2020-01-01T00:00:5{i},11847;12152;2020-01-01T00:00:5{i};{i + 1}8.5;true" for i in range(9)]
     fields = {"caller": (0, "string"), "at": (2, "iso"), "also": (2, "iso"), "for": (6, "double"), "ok": (7, "bool")}
-    columns, plain = t.ParseLines(fields=fields, delimiter=",;", cells=8).read_fast(pa.array(calls))
+    columns, plain = t.ParseLines(schema=fields, delimiter=",;", cells=8).read_fast(pa.array(calls))
     assert plain.all() and columns["ok"].to_pylist() == [True] * 9
     assert columns["at"].to_pylist() == columns["also"].to_pylist()
     assert columns["at"][4].as_py() == datetime(2020, 1, 1, 0, 0, 54, tzinfo=UTC)
     bars = ["AAB,2018-01-01,46.271978,152000,", "Symbol,Date,Open,Volume", "AAC,2018-02-28,5.200081,80400"]
     fields = {"stock": (0, "string"), "day": (1, "iso"), "price": (2, "double"), "volume": (3, "double")}
-    columns, plain = t.ParseLines(fields=fields, cells=4, trailing=True, skip={1: "date"}).read_fast(pa.array(bars))
+    columns, plain = t.ParseLines(schema=fields, cells=4, trailing=True, skip={1: "date"}).read_fast(pa.array(bars))
     assert plain.tolist() == [True, False, True]
     assert columns["day"][1].as_py() == datetime(2018, 2, 28, tzinfo=UTC)
     assert columns["price"][0].as_py() == 46.271978
@@ -747,8 +747,8 @@ def test_fast_path_reads_lines_of_the_benchmark():
 @given(st.lists(st.tuples(st.integers(2003, 2004), st.integers(0, 13), st.integers(0, 32)), min_size=2, max_size=40))
 def test_cached_day_is_not_used_for_another_day(days):
     lines = [f"{y:04}-{m:02}-{d:02} 12:00:01".encode() for y, m, d in days]
-    rows, errors = read(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
-    assert (rows, errors) == read_slowly(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
+    rows, errors = read(lines * 2, schema={"t": ((0, 1), "iso")}, format="spaces")
+    assert (rows, errors) == read_slowly(lines * 2, schema={"t": ((0, 1), "iso")}, format="spaces")
 
 
 MINUTES = st.sampled_from(
@@ -789,7 +789,7 @@ def test_empty_cache_of_times_is_not_used():
 
 def test_invalid_date_after_a_similar_valid_one_is_rejected():
     lines = [f"2004-{day} 12:00:01".encode() for day in ["03-10", "02-30", "03-10", "03-11"] * 9]
-    rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")
+    rows, errors = read(lines, schema={"t": ((0, 1), "iso")}, format="spaces")
     assert [f"{row['t']:%m-%d}" for row in rows] == ["03-10", "03-10", "03-11"] * 9
     assert {reason for _, reason in errors} == {"bad_time"}
 
@@ -806,7 +806,7 @@ def test_messages_of_many_lines_equal_those_of_each(lines):
 
 def _error_texts(lines):
     dead = DeadLetters("parse")
-    task = t.ParseLines(fields={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
+    task = t.ParseLines(schema={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
     task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), dead)
     return [(row["raw"], row["reason"], row["message"]) for batch in dead.take() for row in batch.to_pylist()]
 
@@ -815,20 +815,20 @@ def _error_texts(lines):
 def test_byte_order_mark_before_a_line_is_skipped(kind):
     lines = pa.array(["\ufeffa,1", "b,2", "\ufeff", "\ufeffc,x", None]).cast(kind)
     batch = pa.RecordBatch.from_arrays([pa.array(range(5)), lines], ["seq", "payload"])
-    session = t.ParseLines(fields={"dev": (0, "string"), "v": (1, "double")}).session()
+    session = t.ParseLines(schema={"dev": (0, "string"), "v": (1, "double")}).session()
     out = session.push_batch(batch)
     assert [(row["dev"], row["v"]) for row in out.to_pylist()] == [("a", 1.0), ("b", 2.0)]
     assert sorted(e["seq"] for e in session.errors) == [2, 3, 4]
 
 
 PARSERS = {
-    "lines": (lambda **more: t.ParseLines(fields={"x": (0, "string"), "n": (1, "int64")}, **more), "{},{}"),
-    "json": (lambda **more: t.ParseJSON(fields={"x": ("x", "string"), "n": ("n", "int64")}, **more), '{{"x":"{}","n":{}}}'),
+    "lines": (lambda **more: t.ParseLines(schema={"x": (0, "string"), "n": (1, "int64")}, **more), "{},{}"),
+    "json": (lambda **more: t.ParseJSON(schema={"x": ("x", "string"), "n": ("n", "int64")}, **more), '{{"x":"{}","n":{}}}'),
     "log": (
-        lambda **more: t.ParseAccessLog(fields={"x": ("resource", "string"), "n": ("size", "int64")}, **more),
+        lambda **more: t.ParseAccessLog(schema={"x": ("resource", "string"), "n": ("size", "int64")}, **more),
         'h - - [10/Jun/1998:12:00:01 +0000] "GET {}" 200 {}',
     ),
-    "table": (lambda **more: t.ParseLines(fields={"x": ("é", "string"), "n": ("n", "int64")}, header=("é", "n"), **more), "{},{}"),
+    "table": (lambda **more: t.ParseLines(schema={"x": ("é", "string"), "n": ("n", "int64")}, header=("é", "n"), **more), "{},{}"),
 }  # fmt: skip
 
 
@@ -857,7 +857,7 @@ def test_lines_of_another_encoding_are_read(name):
 
 
 def test_headers_of_another_encoding_are_found():
-    session = t.ParseLines(fields={"x": ("é", "string")}, header=("a", "é"), encoding="utf-16").session()
+    session = t.ParseLines(schema={"x": ("é", "string")}, header=("a", "é"), encoding="utf-16").session()
     lines = ["1,x", "é,a", "y,2"]
     rows = session.push_many([{"payload": line.encode("utf-16")} for line in lines])
     assert [row["x"] for row in rows] == ["x", "y"]
@@ -865,7 +865,7 @@ def test_headers_of_another_encoding_are_found():
 
 
 def test_bad_optional_cells_become_the_default_with_a_reason():
-    task = t.ParseLines(fields={"id": (0, "string"), "n": (1, "int64", 0)}, delimiter=",", problems="why")
+    task = t.ParseLines(schema={"id": (0, "string"), "n": (1, "int64", 0)}, delimiter=",", problems="why")
     rows = [task.session().push({"payload": line}) for line in ("a,1", "b,x", "c")]
     assert rows[:2] == [
         [{"id": "a", "n": 1, "why": None}],

@@ -20,7 +20,8 @@ def test_unpivoted_records(rows):
             "b": pa.array([b for _, b in rows], pa.string()),
         }
     )
-    out = t.Unpivot(fields={"b": 2, "a": 1}, label="which", value="text", keep=("a",)).session().push_batch(batch)
+    out = t.Unpivot(fields=("b", "a"), labels=(2, 1), label="which", value="text", keep=("a",))
+    out = out.session().push_batch(batch)
     assert out.to_pylist() == [
         {"seq": i, "a": a, "which": which, "text": text, "ordinal": place}
         for i, (a, b) in enumerate(rows)
@@ -33,8 +34,12 @@ def test_unpivoted_records(rows):
 def test_unpivot_is_checked():
     for wrong, text in (
         ({"fields": ()}, "fields"),
-        ({"fields": "a"}, "fields"),
-        ({"fields": {"a": 1, "b": "x"}}, "labels"),
+        ({"fields": ("a", "a")}, "fields must name at least one field, none twice"),
+        ({"fields": ("a", "b"), "labels": (1, "x")}, "labels must be texts, booleans or numbers only"),
+        ({"fields": ("a", "b"), "labels": (1, True)}, "labels must be texts, booleans or numbers only"),
+        ({"fields": "a", "labels": "x"}, "labels must be texts, booleans or numbers only"),
+        ({"fields": ("a", "b"), "labels": (1,)}, "labels must be 2, one per field"),
+        ({"fields": "a", "labels": ()}, "labels must be"),
         ({"fields": ("a",), "label": "value"}, "twice"),
         ({"fields": ("a",), "keep": ("name",)}, "twice"),
     ):

@@ -26,7 +26,7 @@ def clipped(task, values):
 def test_averages_equal_a_queue(values, window, sigma, whole):
     queue = Speed(window, sigma, whole)
     wanted = [(pytest.approx(average), count) for average, count in map(queue.add, values)]
-    assert clipped(t.ClippedAverage(window=window, sigma=sigma, whole=whole), values) == wanted
+    assert clipped(t.ClippedAverage(window=window, sigma=sigma, integer=whole), values) == wanted
 
 
 def test_long_window_stays_exact():

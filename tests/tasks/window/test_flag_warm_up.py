@@ -42,7 +42,7 @@ def test_warm_up_ends_after_its_messages_and_its_span(given, records, span, cut)
             {"seq": seq, "key": key, "event_time": None if second is None else NOON + timedelta(seconds=second)}
         )
     schema = pa.schema([("seq", pa.int64()), ("key", pa.string()), ("event_time", pa.timestamp("us", tz="UTC"))])
-    session = t.FlagWarmUp(by="key", records=records, span=timedelta(seconds=span), output="over").session()
+    session = t.FlagWarmUp(by="key", records=records, duration=timedelta(seconds=span), output="over").session()
     got = []
     for place in range(0, len(rows), cut):
         got += session.push_batch(pa.Table.from_pylist(rows[place : place + cut], schema))["over"].to_pylist()
@@ -63,7 +63,7 @@ def test_label_distinguishes_equal_tasks():
     ("wrong", "message"),
     [
         ({"records": -1}, "records"),
-        ({"span": timedelta(-1)}, "span must not be negative"),
+        ({"duration": timedelta(-1)}, "duration must not be negative"),
         ({"output": ""}, "output must name a field"),
     ],
 )
@@ -76,6 +76,6 @@ def test_existing_field_and_missing_time_are_refused():
     with pytest.raises(ConfigError, match="adds the field 'warm', which its input already has"):
         t.FlagWarmUp(records=1).output_schema(pa.schema([("warm", pa.bool_())]))
     with pytest.raises(ConfigError, match="event_time"):
-        t.FlagWarmUp(span="1s").output_schema(pa.schema([("x", pa.int64())]))
+        t.FlagWarmUp(duration="1s").output_schema(pa.schema([("x", pa.int64())]))
     with pytest.raises(ConfigError, match="timestamp"):
-        t.FlagWarmUp(span="1s").output_schema(pa.schema([("event_time", pa.int64())]))
+        t.FlagWarmUp(duration="1s").output_schema(pa.schema([("event_time", pa.int64())]))

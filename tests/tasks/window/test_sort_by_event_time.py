@@ -69,7 +69,7 @@ def test_key_time_releases_each_key(stream, allowed_lateness, by_n, batch_size):
         "in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "n": "int64", "s": "int64"}
     )
     task = t.SortByEventTime(
-        allowed_lateness=timedelta(seconds=allowed_lateness), time="key", by="key", order="n" if by_n else None
+        allowed_lateness=timedelta(seconds=allowed_lateness), scope="key", by="key", order="n" if by_n else None
     )
     flow.sink("out", source.to(task, id="ordered").to(t.RunningCount(by="key", output="place"), id="counted"))
     result = flow.run(rows(stream), batch_size=batch_size)
@@ -83,7 +83,7 @@ def test_key_time_releases_each_key(stream, allowed_lateness, by_n, batch_size):
 
 
 def test_one_key_releases_no_other():
-    session = t.SortByEventTime(allowed_lateness="1s", time="key", by="key", max_ahead="1min").session()
+    session = t.SortByEventTime(allowed_lateness="1s", scope="key", by="key", max_ahead="1min").session()
     stream = [(0, "a", 0), (50, "b", 0), (1, "a", 1), (2, "a", 2), (80, "a", 3)]
     assert [row["n"] for row in session.push_many(rows(stream))] == [0]
     assert [row["n"] for row in session.flush()] == [1, 2, 0]
@@ -103,7 +103,7 @@ def test_one_key_releases_no_other():
 )
 def test_time_recovers_from_wrong_clocks(stream, lateness, batch_size, time):
     """Against the definition: held records are released, in order, before time is set back."""
-    parameters = {"allowed_lateness": f"{lateness}s", "max_ahead": "25s", "time": time}
+    parameters = {"allowed_lateness": f"{lateness}s", "max_ahead": "25s", "scope": time}
     by = {"by": "key"} if time == "key" else {}
     session, found = t.SortByEventTime(**parameters, **by).session(), []
     for start in range(0, len(stream), batch_size):
@@ -161,7 +161,7 @@ def test_stream_time_alone_releases_records():
         ({"allowed_lateness": "-1s"}, "allowed_lateness: '-1s' is not a duration"),
         ({"allowed_lateness": timedelta(-1)}, "allowed_lateness must not be negative"),
         ({"allowed_lateness": "1s", "max_ahead": timedelta(0)}, "max_ahead must be longer than 0"),
-        ({"allowed_lateness": "1s", "ttl": "1s"}, "supports ttl only with time='key'"),
+        ({"allowed_lateness": "1s", "ttl": "1s"}, "supports ttl only with scope='key'"),
     ],
     ids=str,
 )

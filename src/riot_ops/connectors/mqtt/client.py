@@ -101,7 +101,7 @@ class MQTTConnection:
     certificate : str or None
         File with the client's certificate (PEM, with those of intermediate authorities), for brokers that identify
         clients by certificates.
-    key : str or None, default the file of the certificate
+    private_key : str or None, default the file of the certificate
         File with the private key of the certificate, without a passphrase. It is read where the connection is opened,
         on Spark also in the workers.
     will_topic : str or None
@@ -129,7 +129,7 @@ class MQTTConnection:
     password: Secret | None = None
     ca_file: str | None = None
     certificate: str | None = None
-    key: str | None = None
+    private_key: str | None = None
     will_topic: str | None = None
     will_payload: str = ""
     will_qos: Literal[0, 1, 2] = 1
@@ -167,11 +167,13 @@ class MQTTConnection:
                 "url must have only scheme, host and a port from 1 (ws: and a path), as mqtt://host:1883; "
                 "give a login as username= and password=Secret.env(...)"
             )
-        for option in ("ca_file", "certificate", "key"):
+        for option in ("ca_file", "certificate", "private_key"):
             if getattr(self, option) is not None and parts.scheme not in ("mqtts", "wss"):
                 raise ConfigError(f"{option} is for mqtts:// and wss://, got url {self.url!r}")
-        if self.key is not None and self.certificate is None:
-            raise ConfigError(f"key = {self.key!r} needs certificate, the file with the client's certificate")
+        if self.private_key is not None and self.certificate is None:
+            raise ConfigError(
+                f"private_key = {self.private_key!r} needs certificate, the file with the client's certificate"
+            )
         self._check_will(parts.scheme)
         if not 0 < self.in_flight <= 65_535:
             raise ConfigError(f"in_flight must be between 1 and 65535, got {self.in_flight}")
@@ -314,10 +316,14 @@ class PahoLink:
         except OSError as error:  # a missing file, or one without certificates
             raise ConnectorError(f"the CA file {connection.ca_file} cannot be used: {error}") from None
         if connection.certificate is not None:
-            files = f"{connection.certificate} and {connection.key}" if connection.key else connection.certificate
+            files = (
+                f"{connection.certificate} and {connection.private_key}"
+                if connection.private_key
+                else connection.certificate
+            )
             try:
                 # with a password OpenSSL does not ask for one on the terminal
-                context.load_cert_chain(connection.certificate, connection.key, lambda: "")
+                context.load_cert_chain(connection.certificate, connection.private_key, lambda: "")
             except (OSError, ValueError) as error:
                 reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "not a certificate"
                 raise ConnectorError(

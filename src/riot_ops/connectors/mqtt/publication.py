@@ -30,7 +30,7 @@ class MQTTPublication(MQTTConnection):
 
     topic: str
     payload: str | None = "payload"
-    columns: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
     expiry: Duration | None = None
@@ -44,15 +44,15 @@ class MQTTPublication(MQTTConnection):
         template(self.topic)
         if self.expiry is not None:
             whole_seconds("expiry", self.expiry)
-        if self.columns and self.payload is not None:
-            raise ConfigError("columns make a JSON message: give payload=None with them")
+        if self.fields and self.payload is not None:
+            raise ConfigError("fields make a JSON message: give payload=None with them")
         if self.protocol == "3.1.1" and (self.expiry is not None or self.user_properties):
             raise ConfigError("expiry and user_properties need protocol='5': MQTT 3.1.1 has neither")
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def required_fields(self) -> tuple[str, ...]:
         """The fields that it reads, except for a JSON message of all fields."""
-        content = self.columns if self.payload is None else (self.payload,)
+        content = self.fields if self.payload is None else (self.payload,)
         return tuple(dict.fromkeys((*content, *template(self.topic).fields, *self.user_properties)))
 
     def send(self, batch: pa.RecordBatch, reject: Reject, topics: Sequence[str | None] | None = None) -> None:
@@ -92,7 +92,7 @@ class MQTTPublication(MQTTConnection):
             reject(index, reason, messages)
 
     def _whole_record(self, names: Sequence[str]) -> Sequence[str]:
-        """Return the fields of a JSON message without ``columns``."""
+        """Return the fields of a JSON message without ``fields``."""
         return names
 
     def _user(self, columns: list[list[str | None]], row: int) -> tuple[tuple[str, str], ...]:
@@ -101,7 +101,7 @@ class MQTTPublication(MQTTConnection):
 
     def _payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
         if self.payload is None:
-            names = self.columns or self._whole_record(batch.schema.names)
+            names = self.fields or self._whole_record(batch.schema.names)
             return [_encode(row) for row in batch.select(list(names)).to_pylist()]
         column = batch.column(self.payload)
         if pa.types.is_dictionary(column.type):

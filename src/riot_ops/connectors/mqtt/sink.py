@@ -32,9 +32,9 @@ class MQTTSink(MQTTPublication, Sink):
         As for :class:`riot_ops.tasks.PublishMQTT`; ``{stream}`` is the name of the stream.
     payload : str or None, default None
         Field with the message; None: a JSON object of the record.
-    columns, qos, retain, expiry, user_properties
+    fields, qos, retain, expiry, user_properties
         As for :class:`riot_ops.tasks.PublishMQTT`.
-    url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
+    url, username, password, ca_file, certificate, private_key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
     client_id, protocol, keepalive, in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
@@ -61,7 +61,7 @@ class _MQTTWriter(Writer):
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         sink = self._sink
-        missing = [n for n in sink.fields if n not in batch.schema.names and n != "stream"]
+        missing = [n for n in sink.required_fields if n not in batch.schema.names and n != "stream"]
         if missing:
             raise ConfigError(f"MQTTSink reads the field {missing[0]!r}, which the stream {stream!r} lacks")
 

@@ -84,7 +84,7 @@ class MQTTSource(MQTTConnection, Source):
         End after this many messages of the spool.
     idle : timedelta or text such as "10s", or None, default None
         End when no message has arrived for this long.
-    url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
+    url, username, password, ca_file, certificate, private_key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
     protocol, keepalive, in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.

@@ -97,7 +97,7 @@ def _events(flow: Dataflow, kind: str, step: operators.SyntheticEventTime) -> St
     names = (*KINDS, *BOUNDS)
     fields = {name: (i, "double" if name == "display_url" else "int64") for i, name in enumerate(names)}
     timed = flow.source(kind).to(step, id=f"{kind}_time")
-    read = timed.to(t.ParseLines(fields=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
+    read = timed.to(t.ParseLines(schema=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
     # Both numbers, because the two sources may read one file: a record counts whole or not at all.
     bounds = {**dict.fromkeys(KINDS, (0, MAX_COUNT)), **BOUNDS}
     checked = read.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id=f"{kind}_check")

@@ -85,7 +85,7 @@ def bargain_index(
 
 
 def _bars(flow: Dataflow, name: str) -> Stream:
-    parse = t.ParseLines(fields=FIELDS, cells=8, trailing=True, skip={1: "date"})
+    parse = t.ParseLines(schema=FIELDS, cells=8, trailing=True, skip={1: "date"})
     bounds = dict.fromkeys(("price", "volume"), (0.0, sys.float_info.max))
     sold = t.RangeFilter(by=None, bounds=bounds, on_error="reject")
     bars = flow.source(name).to(parse, id=f"parse_{name}").to(sold, id=f"check_{name}")

@@ -88,9 +88,9 @@ def click_analytics(
         raise ConfigError("secret needs a capacity; without it, visits are compared exactly")
     flow = Dataflow("click_analytics")
     parser = (
-        t.ParseJSON(fields=FIELDS, encoding=encoding)
+        t.ParseJSON(schema=FIELDS, encoding=encoding)
         if format == "json"
-        else t.ParseAccessLog(fields=LOG_FIELDS, encoding=encoding)
+        else t.ParseAccessLog(schema=LOG_FIELDS, encoding=encoding)
     )
     clicks = flow.source("clicks").shuffle().to(parser, id="parse")
     visit = clicks >> t.Project(fields=VISIT)

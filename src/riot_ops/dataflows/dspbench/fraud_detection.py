@@ -66,7 +66,7 @@ def fraud_detection(
     flow = Dataflow("fraud_detection")
     # Lines of another layout may have any number of cells after the state.
     fields = {"entity_id": (0, "string"), "state": (1 + column, "string")}
-    parse = t.ParseLines(fields=fields, cells=3 if column == 1 else None)
+    parse = t.ParseLines(schema=fields, cells=3 if column == 1 else None)
     score = operators.MarkovScore(
         by=("entity_id",),
         model=model,

@@ -81,7 +81,7 @@ def log_processing(
     check_arguments(log_processing, locals())
     flow = Dataflow("log_processing")
     fields = {**FIELDS, **WORDS} if split_request else FIELDS
-    lines = flow.source("log").shuffle().to(t.ParseAccessLog(fields=fields, encoding=encoding), id="parse")
+    lines = flow.source("log").shuffle().to(t.ParseAccessLog(schema=fields, encoding=encoding), id="parse")
 
     minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _project("minute", *keep)
     volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")

@@ -88,7 +88,7 @@ def machine_outlier(
     # All cells are read, because a line with a malformed one is damaged: none of its values can be trusted.
     read = {cell for cell, _ in fields.values()}
     others = {f"cell_{cell}": (cell, "double", None) for cell in range(cells) if cell not in read}
-    lines = flow.source("usage").to(t.ParseLines(cells=cells, fields={**fields, **others}), id="parse")
+    lines = flow.source("usage").to(t.ParseLines(cells=cells, schema={**fields, **others}), id="parse")
     scales = (scale if cpu_scale is None else cpu_scale, scale if memory_scale is None else memory_scale)
     # A larger divisor than the format's maximum says that the loads reach it, such as the sum over processors.
     bounds = {name: (0.0, max(scale, float(divisor))) for name, divisor in zip(("cpu", "memory"), scales, strict=True)}

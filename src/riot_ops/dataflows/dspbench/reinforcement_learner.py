@@ -129,14 +129,14 @@ def reinforcement_learner(
     sources = () if closed_loop else ("rewards",)
     named = (*sources, "events") if rewards_first else ("events", *sources)
     lines = {name: flow.source(name) for name in named}
-    read = t.ParseLines(fields={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
+    read = t.ParseLines(schema={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
     no_reward = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
     counted = t.RangeFilter(by=None, bounds={"round": (1, 2**63 - 1)}, on_error="reject")
     events = lines["events"].to(read, id="parse_events").to(counted, id="check_events").to(no_reward, id="event_rows")
     if closed_loop:
         chosen = events.shuffle(parallelism).to(bandit, id="learner")
     else:
-        earned = t.ParseLines(fields={"action": (0, "string"), "reward": (1, "int64")}, cells=2)
+        earned = t.ParseLines(schema={"action": (0, "string"), "reward": (1, "int64")}, cells=2)
         no_event = t.Project(fields=("action", "reward"), nulls={"event_id": "string", "round": "int64"})
         rewarded = lines["rewards"].to(earned, id="parse_rewards").to(no_event, id="reward_rows")
         if parallelism == 1:

@@ -68,7 +68,7 @@ def sentiment_analysis(
     check_arguments(sentiment_analysis, locals())
     flow = Dataflow("sentiment_analysis")
     fields = {**TWEET, "lang": ("lang", "quoted", None)}
-    tweets = flow.source("tweets").to(t.ParseJSON(fields=fields, wrapper=WRAPPER), id="parse").shuffle()
+    tweets = flow.source("tweets").to(t.ParseJSON(schema=fields, wrapper=WRAPPER), id="parse").shuffle()
     if languages is not None:
         known = f"lang in {tuple(languages)!r}"
         language = t.Filter(f"{known} or lang is None" if keep_unknown else known)

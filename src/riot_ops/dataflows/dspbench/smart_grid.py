@@ -82,7 +82,7 @@ def smart_grid(
         **numbers,
     }
     bounds = {"value": (0.0, sys.float_info.max), "property": (0, 1), **dict.fromkeys(("id", *PLUG), (0, 2**63 - 1))}
-    readings = flow.source("readings").to(t.ParseLines(cells=7, fields=fields), id="parse")
+    readings = flow.source("readings").to(t.ParseLines(cells=7, schema=fields), id="parse")
     readings = readings.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     readings = readings >> t.Project(fields=("value", "property", *PLUG))
     ordered = readings.to_single().to(t.DropLate(), id="drop_late")

@@ -73,11 +73,11 @@ def spam_filter(
     bag = operators.BagOfWords(field="message", keep=("spam",), whole=("id",), coded=True)
     streams = []
     if training:
-        parse = t.ParseJSON(fields={**message, "spam": ("spam", "bool")})
+        parse = t.ParseJSON(schema={**message, "spam": ("spam", "bool")})
         known = flow.source("training").shuffle().to(parse, id="parse_training")
         known = known.to(t.Project(fields=("message", "spam"), nulls={"id": "string"}), id="unnamed")
         streams.append(known.shuffle().to(bag, id="tokens_training"))
-    asked = flow.source("analysis").shuffle().to(t.ParseJSON(fields=message), id="parse_analysis")
+    asked = flow.source("analysis").shuffle().to(t.ParseJSON(schema=message), id="parse_analysis")
     asked = asked.to(t.Project(fields=("id", "message"), nulls={"spam": "bool"}), id="unlabelled")
     streams.append(asked.shuffle().to(bag, id="tokens_analysis"))
     tokens = merge(*streams).partition_by("word")

@@ -56,7 +56,7 @@ def spike_detection(
     parse = t.ParseLines(
         format="spaces",
         cells=8,
-        fields={"event_time": ((0, 1), "iso"), "epoch": (2, "int64"), "device_id": (3, "string"), **quantities},
+        schema={"event_time": ((0, 1), "iso"), "epoch": (2, "int64"), "device_id": (3, "string"), **quantities},
     )
     readings = flow.source("sensors").to(parse, id="parse") >> t.Project(fields=("device_id", "value"))
     average = t.MovingAverage(by=("device_id",), window=window, mode="growing", output="moving_average")

@@ -83,10 +83,10 @@ def traffic_monitoring(
     network = RoadNetwork(roads, road_width, tolerance, id_key, width_key)
     match = t.Lookup(table=network, on=("latitude", "longitude"), on_missing="drop")
     average = t.ClippedAverage(
-        by=("road_id",), value="speed", output="average_speed", window=window, sigma=sigma, whole=integer
+        by=("road_id",), value="speed", output="average_speed", window=window, sigma=sigma, integer=integer
     )
     bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0), "bearing": (0, 360)}
-    traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
+    traces = flow.source("traces").to(t.ParseLines(schema=fields, cells=7), id="parse")
     traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_error="reject"), id="check")
     traces = traces >> t.Project(fields=tuple(name for name in fields if name not in ("id", "event_time")))
     slowest = "speed >= 1.0" if integer else "speed > 0.0"  # a speed below 1 is truncated to 0

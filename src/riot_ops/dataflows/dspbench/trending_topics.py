@@ -76,7 +76,7 @@ def trending_topics(
     if not timedelta(0) < period <= length:
         raise ConfigError(f"every must be longer than 0 and at most window, got {every!r} and {window!r}")
     flow = Dataflow("trending_topics")
-    tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET, wrapper=WRAPPER), id="parse").shuffle()
+    tweets = flow.source("tweets").to(t.ParseJSON(schema=TWEET, wrapper=WRAPPER), id="parse").shuffle()
     extract = t.Tokenize(
         field="text",
         output="topic",

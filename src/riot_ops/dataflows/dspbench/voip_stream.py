@@ -140,9 +140,9 @@ def voip_stream(
         _piece(joined(f"{name}_parts", *parts).to(scored, id=name))
 
     flow = Dataflow("voip_stream")
-    halves = flow.source("calls").to(t.ParseLines(fields=HALVES, delimiter=",;", cells=8), id="halves")
-    ends = halves.to(t.ParseLines(field="ends", fields=ENDS, cells=4, keep=("record",)), id="ends_parse")
-    record = t.ParseLines(field="record", fields=RECORD, delimiter=";", cells=5, keep=("caller", "callee", "timestamp"))
+    halves = flow.source("calls").to(t.ParseLines(schema=HALVES, delimiter=",;", cells=8), id="halves")
+    ends = halves.to(t.ParseLines(field="ends", schema=ENDS, cells=4, keep=("record",)), id="ends_parse")
+    record = t.ParseLines(field="record", schema=RECORD, delimiter=";", cells=5, keep=("caller", "callee", "timestamp"))
     parsed = ends.to(record, id="parse")
     lengths = t.RangeFilter(bounds={"duration": (0.0, sys.float_info.max)}, by=None, on_error="reject")
     pair: dict[str, Any] = (
@@ -196,7 +196,11 @@ def _piece(stream: Stream, name: str = "") -> None:
 def _received(outgoing: Stream, rate: operators.DecayingRate) -> Stream:
     """Build the rate of received calls: each call first counts for the callee, then queries the caller's rate."""
     ends = t.Unpivot(
-        fields={"callee": True, "caller": False}, label="called", value="number", keep=("caller", "timestamp")
+        fields=("callee", "caller"),
+        labels=(True, False),
+        label="called",
+        value="number",
+        keep=("caller", "timestamp"),
     )
     rates = outgoing.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")
     return rates.to(t.Filter("not called"), id="rcr")

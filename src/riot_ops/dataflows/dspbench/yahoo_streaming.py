@@ -56,7 +56,7 @@ def yahoo_streaming(
     """
     check_arguments(yahoo_streaming, locals())
     flow = Dataflow("yahoo_streaming")
-    events = flow.source("events").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
+    events = flow.source("events").shuffle().to(t.ParseJSON(schema=FIELDS), id="parse")
     views = events.shuffle().to(t.Filter(f"event_type == {event_type!r}"), id="views")
     table = campaigns() if ads is None else ads
     join = t.Lookup(table=table, on=("ad_id",), columns=("campaign_id",), on_missing="drop")

@@ -78,10 +78,10 @@ def equipment_monitoring(
     states = tuple(sensor for sensor, _ in PAIRS) + tuple(valve for _, valve in PAIRS)
     times = {"event_time": ("ts", "instant"), "ts": ("ts", "instant_ns")}
     fields = {**times, **{name: (name, "bool") for name in states}}
-    read = t.ParseLines(fields=fields, header=COLUMNS, delimiter=delimiter)
+    read = t.ParseLines(schema=fields, header=COLUMNS, delimiter=delimiter)
     lines = flow.source("readings").to(read, id="read")
     readings = lines.to(
-        t.SortByEventTime(allowed_lateness=as_timedelta(allowed_lateness), time="key", order="ts"), id="ordered"
+        t.SortByEventTime(allowed_lateness=as_timedelta(allowed_lateness), scope="key", order="ts"), id="ordered"
     )
     changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}

@@ -172,7 +172,9 @@ def _insert(
 ) -> t.Task:
     if variant == "sql":
         fields = ("seq", "event_time", "sensor_id", *columns)
-        return t.InsertSQL(store=store, table=table, key=("seq",), fields=fields, batch=batch, credential=credential)
+        return t.InsertSQL(
+            store=store, table=table, primary_key=("seq",), fields=fields, batch=batch, credential=credential
+        )
     return t.InsertTable(
         store=store,
         table=table,

@@ -82,7 +82,7 @@ def train(
     tree = t.TrainDecisionTree(
         inputs=learning.features,
         target_field="class",
-        classes=label.labels,
+        classes=label.classes,
         max_depth=max_depth,
         **common,  # type: ignore[arg-type]
     )

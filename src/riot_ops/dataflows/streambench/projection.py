@@ -38,4 +38,4 @@ def projection(*, column: CellIndex = 1) -> Dataflow:
 
 def cell(column: int) -> t.ParseLines:
     """Build the step that reads a cell of a tab-separated line into ``value``."""
-    return t.ParseLines(fields={"value": (column, "string", "")}, delimiter="\t")
+    return t.ParseLines(schema={"value": (column, "string", "")}, delimiter="\t")

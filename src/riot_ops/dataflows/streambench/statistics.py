@@ -44,6 +44,6 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
     if field not in FIELDS:
         raise ConfigError(f"field must be one of {', '.join(FIELDS)}, got {field!r}{did_you_mean(str(field), FIELDS)}")
     flow = Dataflow("statistics")
-    parse = t.ParseLines(fields={"value": (FIELDS.index(field), "double")}, cells=len(FIELDS))
+    parse = t.ParseLines(schema={"value": (FIELDS.index(field), "double")}, cells=len(FIELDS))
     values = flow.source("lines").shuffle().to(parse, id="values")
     return flow.sink("figures_sink", values.to_single().to(t.RunningSummary(emit=emit), id="figures"))

@@ -147,7 +147,7 @@ def _from_packets(flow: Dataflow, labels: bool, length: Any, allowed_lateness: A
 
 def _parser(fields: dict[str, Any], labels: bool, cells: int) -> t.ParseLines:
     return t.ParseLines(
-        fields=fields | ({"label": (cells, "double")} if labels else {}), cells=cells + labels, more=not labels
+        schema=fields | ({"label": (cells, "double")} if labels else {}), cells=cells + labels, more=not labels
     )
 
 

@@ -7,7 +7,8 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.parameters import OWN_CHECK, Names, as_names
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
@@ -55,8 +57,8 @@ class RangeFilter(FilterTask):
         The name of a stream schema whose bounds apply, such as ``"city"``; or the range of each name,
         in the unit of the reading; or text such as ``"light:0:5153,dust:83.36:3322.67"``, as one
         string or a list. Names without a range pass.
-    by : str or None, default "obs_type"
-        Field with the name of the range that applies (long form). None is the wide form: the names
+    by : tuple of str or None, default "obs_type"
+        The one field with the name of the range that applies (long form). None is the wide form: the names
         are columns, and a record passes iff all of them pass.
     value : str, default "value"
         Numeric field to check in the long form.
@@ -96,12 +98,14 @@ class RangeFilter(FilterTask):
     selectivity: ClassVar[str] = "1:0/1"
     accepts_lazy_rows: ClassVar[bool] = True
 
-    bounds: Any = "city"
-    by: str | None = "obs_type"
+    bounds: Annotated[str | Mapping[str, Sequence[float]] | Sequence[Any], OWN_CHECK] = "city"
+    by: Names | None = "obs_type"
     value: str = "value"
     on_error: Literal["drop", "null", "reject"] = "drop"
 
     def validate(self) -> None:
+        if self.by is not None and len(as_names(self.by)) != 1:
+            raise ConfigError(f"range_filter: by must be one field, or None, got {self.by!r}")
         if isinstance(self.bounds, str) and ":" not in self.bounds:
             if not stream_schema(self.bounds).bounds:
                 raise ConfigError(f"range_filter: the stream schema {self.bounds!r} has no bounds")
@@ -113,13 +117,17 @@ class RangeFilter(FilterTask):
         """The bounds as ``(name, min, max)``."""
         if isinstance(self.bounds, str):
             return tuple((name, low, high) for name, (low, high) in stream_schema(self.bounds).bounds.items())
-        ranges: Bounds = self.bounds
-        return ranges
+        return cast("Bounds", self.bounds)
+
+    @cached_property
+    def _by(self) -> str:
+        """The field with the name of the range."""
+        return as_names(self.by or ())[0]
 
     def requires(self) -> Mapping[str, Requirement]:
         if self.by is None:
             return {name: "exact number" for name, _, _ in self.ranges}
-        return {self.by: "text", self.value: "exact number"}
+        return {self._by: "text", self.value: "exact number"}
 
     def writes(self) -> frozenset[str] | None:
         if self.on_error != "null":
@@ -148,7 +156,7 @@ class RangeFilter(FilterTask):
                     column = materialize(batch).column(name)
                     yield name, _exactly_within(column, exact_pair(low), exact_pair(high))
         else:
-            codes = name_codes(batch.column(self.by), [name for name, _, _ in ranges])
+            codes = name_codes(batch.column(self._by), [name for name, _, _ in ranges])
             yield self.value, _passes(batch.column(self.value), codes, ranges)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:

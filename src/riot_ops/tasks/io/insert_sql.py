@@ -41,7 +41,7 @@ class InsertSQL(StoreTask):
     table : str
         Name of the table: ASCII letters, digits and ``_``. A missing table is created at the first use,
         with the types of the fields. Times are stored as UTC without a zone.
-    key : tuple of str
+    primary_key : tuple of str
         Fields of the primary key, which identify a record, such as ``("seq", "ordinal")``.
     fields : tuple of str or None, default None
         Fields to store, including the key; None: all but ordinals outside the key, see :mod:`riot_ops.core.order`.
@@ -70,7 +70,7 @@ class InsertSQL(StoreTask):
 
     Examples
     --------
-    >>> insert = InsertSQL(store="sqlite://", table="readings", key=("seq",)).session()
+    >>> insert = InsertSQL(store="sqlite://", table="readings", primary_key=("seq",)).session()
     >>> insert.push({"seq": 7, "sensor": "ü", "value": 1.5})
     [{'seq': 7, 'sensor': 'ü', 'value': 1.5}]
     """
@@ -78,7 +78,7 @@ class InsertSQL(StoreTask):
     code: ClassVar[str] = "SQI"
 
     table: str
-    key: tuple[str, ...]
+    primary_key: tuple[str, ...]
     fields: tuple[str, ...] | None = None
     batch: Count = 100
 
@@ -89,17 +89,21 @@ class InsertSQL(StoreTask):
             raise ConfigError(
                 f"{self.name()}: table must be at most 63 ASCII letters, digits and _, got {self.table!r}"
             )
-        if not self.key or len(set(self.key)) < len(self.key):
-            raise ConfigError(f"{self.name()}: key must name at least one field, none twice, got {self.key!r}")
-        if self.fields is not None and (set(self.key) - set(self.fields) or len(set(self.fields)) < len(self.fields)):
+        if not self.primary_key or len(set(self.primary_key)) < len(self.primary_key):
+            raise ConfigError(
+                f"{self.name()}: primary_key must name at least one field, none twice, got {self.primary_key!r}"
+            )
+        if self.fields is not None and (
+            set(self.primary_key) - set(self.fields) or len(set(self.fields)) < len(self.fields)
+        ):
             raise ConfigError(f"{self.name()}: fields must include the key, and no field twice, got {self.fields!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return dict.fromkeys((*self.key, *(self.fields or ())), "any")
+        return dict.fromkeys((*self.primary_key, *(self.fields or ())), "any")
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        for name in self.key:
+        for name in self.primary_key:
             dtype = schema.field(name).type
             if pa.types.is_nested(dtype) or pa.types.is_floating(dtype):
                 raise ConfigError(f"{self.name()} needs an integer, text or time as key, {name!r} is {dtype}")
@@ -107,9 +111,11 @@ class InsertSQL(StoreTask):
 
     def rows(self, schema: pa.Schema) -> SqlTable:
         """Return the table, opened once per process."""
-        stored = result_fields(schema.names, {*self.key}) if self.fields is None else self.fields
+        stored = result_fields(schema.names, {*self.primary_key}) if self.fields is None else self.fields
         columns = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in stored])
-        return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry=self.retry)
+        return shared_client(
+            SqlTable, self.store, self.table, columns, self.primary_key, self.credential, retry=self.retry
+        )
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         table = self.rows(batch.schema)
@@ -117,9 +123,11 @@ class InsertSQL(StoreTask):
         places: dict[tuple[Any, ...], list[int]] = {}
         values = plain_columns(batch, table.names)
         for i, value in enumerate(values):
-            key = tuple(value[name] for name in self.key)
+            key = tuple(value[name] for name in self.primary_key)
             if None in key:
-                failures[i] = RecordError(f"{self.key[key.index(None)]} of the key is null", reason="missing_key")
+                failures[i] = RecordError(
+                    f"{self.primary_key[key.index(None)]} of the key is null", reason="missing_key"
+                )
             else:
                 places.setdefault(key, []).append(i)
         last = [rows[-1] for rows in places.values()]
@@ -136,7 +144,7 @@ class InsertSQL(StoreTask):
             return refused
 
         for i in write_chunks(chunks, write):
-            same = places[tuple(values[i][name] for name in self.key)]
+            same = places[tuple(values[i][name] for name in self.primary_key)]
             error = RecordError(f"{table.label} refuses the row: {reasons[i]}", reason="refused")
             failures.update(dict.fromkeys(same, error))
         return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
@@ -152,7 +160,8 @@ class InsertSQL(StoreTask):
                 "list": pa.array([[1.0], None, [], [None]], pa.list_(pa.float64())),
             }
         )
-        yield Case(cls(store="sqlite://", table="cases", key=("n",)), batch)
+        yield Case(cls(store="sqlite://", table="cases", primary_key=("n",)), batch)
         yield Case(
-            cls(store="sqlite://", table="cases2", key=("n", "sensor id"), fields=("sensor id", "n"), batch=1), batch
+            cls(store="sqlite://", table="cases2", primary_key=("n", "sensor id"), fields=("sensor id", "n"), batch=1),
+            batch,
         )

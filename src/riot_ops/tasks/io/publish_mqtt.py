@@ -35,7 +35,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         Template of the topic, with fields of the record in braces: ``city/{sensor_id}/{obs_type}``.
     payload : str or None, default "payload"
         Field with the message: text and bytes are sent unchanged, other types as JSON. None: a JSON object.
-    columns : tuple of str
+    fields : tuple of str
         Fields of the JSON object; empty: all but ordinals, see :mod:`riot_ops.core.order`.
     qos : 0, 1 or 2, default 1
         Quality of service.
@@ -55,7 +55,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         File with the certificates of trusted authorities.
     certificate : str or None
         File with the client's certificate (PEM), for brokers that identify clients by certificates.
-    key : str or None, default the file of the certificate
+    private_key : str or None, default the file of the certificate
         File with its private key, without a passphrase.
     will_topic : str or None
         Topic of the message that the broker publishes once the connection ends without a disconnect.
@@ -107,7 +107,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     pattern: ClassVar[str] = "Sink"
 
     def requires(self) -> Mapping[str, Requirement]:
-        return dict.fromkeys(self.fields, "any")
+        return dict.fromkeys(self.required_fields, "any")
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -142,7 +142,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         yield Case(cls(url=url, topic="city/{sensor_id}"), batch)
         yield Case(cls(url=url, topic="city/all", payload="value", qos=0), batch, "number")
         yield Case(
-            cls(url=url, topic="city/{sensor_id}", payload=None, columns=("value",), user_properties=("seq",)),
+            cls(url=url, topic="city/{sensor_id}", payload=None, fields=("value",), user_properties=("seq",)),
             batch,
             "json",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,12 @@ from riot_ops.connectors.stores.table import Row
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import CellIndex, Names
+from riot_ops.core.parameters import OWN_CHECK, CellIndex, Names, as_names
 from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
 from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.tables import Networks, RoadNetwork, StoreTable, table_from
-from riot_ops.tables.table import NO_ROW, Column
+from riot_ops.tables.table import NO_ROW, Column, Table
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import reject, scratch
 
@@ -111,9 +111,9 @@ class Lookup(StatelessTask):
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "1:0/1"
 
-    table: Any
+    table: Annotated[str | Mapping[Any, Any] | Table, OWN_CHECK]
     on: Names = ()
-    columns: Any = None
+    columns: Annotated[Names | Mapping[str, str] | None, OWN_CHECK] = None
     on_missing: Literal["null", "drop", "reject"] = "null"
     default: str | tuple[str, ...] | None = None
     keep: tuple[str, ...] | None = None
@@ -123,10 +123,10 @@ class Lookup(StatelessTask):
 
     def validate(self) -> None:
         object.__setattr__(self, "table", table_from(self.table))
-        object.__setattr__(self, "reentrant", self.table.reentrant)
-        self.table.check_keys(self.on)
+        object.__setattr__(self, "reentrant", self._table.reentrant)
+        self._table.check_keys(self._on)
         object.__setattr__(self, "columns", self._normalized_columns())
-        named = self.columns or (() if self.table.textual else self.names)  # by the caller, not by a file
+        named = self.columns or (() if self._table.textual else self.names)  # by the caller, not by a file
         object.__setattr__(self, "replaces", frozenset(one if isinstance(one, str) else one[0] for one in named))
         if self.column is not None and (
             self.coded or any(one is not None for one in (self.columns, self.line, self.keep))
@@ -137,9 +137,9 @@ class Lookup(StatelessTask):
         if self.column is not None and len(self.on) != 1:
             raise ConfigError(f"on must be the one field with the line where column is given, got {self.on!r}")
         text_only = (self.default, self.line, self.column, self.coded or None)
-        if not self.table.textual and any(one is not None for one in text_only):
+        if not self._table.textual and any(one is not None for one in text_only):
             raise ConfigError(
-                f"default, line, column and coded are for tables of texts, not for {type(self.table).__name__}"
+                f"default, line, column and coded are for tables of texts, not for {type(self._table).__name__}"
             )
         if self.line is not None and self.line in (*self.on, *self.names):
             raise ConfigError(f"line must not be {self.line!r}, a field of the key or of a value")
@@ -149,7 +149,7 @@ class Lookup(StatelessTask):
             raise ConfigError(f"default must be one text, or {self._width}, one per value; got {self.default!r}")
 
     def _normalized_columns(self) -> tuple[Any, ...] | None:
-        given, known = self.columns, self.table.names(self.on)
+        given, known = self.columns, self._table.names(self._on)
         if given is None:
             if known is None and self.column is None:
                 raise ConfigError(f"columns must be {self._table_width} distinct names, one per value of the table")
@@ -169,16 +169,24 @@ class Lookup(StatelessTask):
             raise ConfigError(f"columns must be distinct names, got {given!r}")
         if not renamed and set(names) & set(self.on):
             raise ConfigError(f"columns must be names other than those of the key {self.on!r}, got {given!r}")
-        for one in columns if known is not None else ():
+        for one in columns:
             source = one if isinstance(one, str) else one[1]
-            if source not in known:
+            if known is not None and source not in known:
                 hint = did_you_mean(str(source), known)
                 raise ConfigError(f"columns: the table has no column {source!r}{hint}")
         return columns
 
     @property
+    def _table(self) -> Table:
+        return cast("Table", self.table)
+
+    @property
+    def _on(self) -> tuple[str, ...]:
+        return as_names(self.on)
+
+    @property
     def _table_width(self) -> int:
-        return self.table.width(self.on)  # type: ignore[no-any-return]
+        return self._table.width(self._on)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -186,13 +194,13 @@ class Lookup(StatelessTask):
         if self.column is not None:
             return ()
         if self.columns is None:
-            return tuple(self.table.names(self.on))
+            return self._table.names(self._on) or ()
         return tuple(one if isinstance(one, str) else one[0] for one in self.columns)
 
     @cached_property
     def _wanted(self) -> tuple[str, ...] | None:
         """The wanted columns of the table, those of its first version; None: all of a table without names."""
-        if (known := self.table.names(self.on)) is None:
+        if (known := self._table.names(self._on)) is None:
             return None
         return known if self.columns is None else tuple(one if isinstance(one, str) else one[1] for one in self.columns)
 
@@ -208,16 +216,16 @@ class Lookup(StatelessTask):
     def requires(self) -> Mapping[str, Requirement]:
         kept: dict[str, Requirement] = dict.fromkeys(self.keep or (), "any")
         lines: dict[str, Requirement] = {} if self.line is None else {self.line: "text"}
-        return {**kept, **self.table.requires(self.on), **lines}
+        return {**kept, **self._table.requires(self._on), **lines}
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({*self.names, *([] if self._line is None else [self._line])})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        self.table.check_input(schema)
+        self._table.check_input(schema)
         schema = pa.schema([schema.field(name) for name in self._kept_fields(schema.names)])
-        types = self.table.types(self._wanted, self.on) if self.names else ()
+        types = self._table.types(self._wanted, self._on) if self.names else ()
         for name, dtype in zip(self.names, types, strict=True):
             schema = with_field(schema, pa.field(name, DICTIONARY if self.coded else dtype))
         return schema if self._line is None else with_field(schema, pa.field(self._line, pa.string()))
@@ -233,7 +241,7 @@ class Lookup(StatelessTask):
             if self.line is not None:
                 batch = _valid_lines(batch, self.line, dead)
             keys = [batch.column(name) for name in self.on]
-        found = self.table.look_up(batch, keys, self._wanted, self.on)
+        found = self._table.look_up(batch, keys, self._wanted, self._on)
         rows, known = found.rows, found.rows != NO_ROW
         passed = np.ones(batch.num_rows, np.bool_)
         if found.failures:

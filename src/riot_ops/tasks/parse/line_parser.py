@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import OWN_CHECK
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.text.encodings import to_utf8
@@ -23,17 +24,21 @@ from riot_ops.kernels.text.strings import without_marks
 from riot_ops.task import Requirement, StatelessTask
 from riot_ops.tasks.parse.line_cells import CELL_TYPES, Cells, Mask
 
-__all__ = ["LineParser"]
+__all__ = ["LineParser", "ParsedFields"]
+
+
+#: By field, where its value is, the kind of the value, and maybe a default.
+ParsedFields = Annotated[Mapping[str, Sequence[Any]], OWN_CHECK]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineParser(StatelessTask):
-    """A task that reads a record from each line; ``fields`` maps names to location, kind and maybe default."""
+    """A task that reads a record from each line; ``schema`` maps names to location, kind and maybe default."""
 
     #: The kinds of cells.
     kinds: ClassVar[tuple[str, ...]] = tuple(kind for kind in CELL_TYPES if kind not in ("quoted", "tweet"))
 
-    fields: Any
+    schema: ParsedFields
     field: str = "payload"
     keep: tuple[str, ...] = ()
     encoding: str = "utf-8"
@@ -41,31 +46,33 @@ class LineParser(StatelessTask):
 
     def validate(self) -> None:
         check_encoding(self.encoding)
-        if not isinstance(self.fields, Mapping) or not self.fields:
-            raise ConfigError(f"fields must be a dict of name to (place, kind), got {value_text(self.fields)}")
-        object.__setattr__(self, "fields", {name: self._field_spec(name, one) for name, one in self.fields.items()})
-        if both := set(self.keep) & set(self.fields):
-            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
-        if self.problems is not None and (not self.problems or self.problems in {*self.keep, *self.fields}):
-            raise ConfigError(f"problems must name another field than fields and keep, got {value_text(self.problems)}")
+        if not isinstance(self.schema, Mapping) or not self.schema:
+            raise ConfigError(f"schema must be a dict of name to (place, kind), got {value_text(self.schema)}")
+        object.__setattr__(self, "schema", {name: self._field_spec(name, one) for name, one in self.schema.items()})
+        if both := set(self.keep) & set(self.schema):
+            raise ConfigError(f"keep and schema must not both have {sorted(both)[0]!r}")
+        if self.problems is not None and (not self.problems or self.problems in {*self.keep, *self.schema}):
+            raise ConfigError(
+                f"problems must name another field than those of schema and keep, got {value_text(self.problems)}"
+            )
 
     def _field_spec(self, name: str, entry: Any) -> tuple[Any, ...]:
-        """Check and normalise the entry of a field in ``fields``."""
+        """Check and normalise the entry of a field in ``schema``."""
         one = tuple(entry) if isinstance(entry, list | tuple) else ()
         if len(one) not in (2, 3):
             raise ConfigError(
-                f"fields: {name!r} must be (place, kind) or (place, kind, default), got {value_text(entry)}"
+                f"schema: {name!r} must be (place, kind) or (place, kind, default), got {value_text(entry)}"
             )
         place = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
         self._check_location(name, place)
         kind = one[1]
         if kind not in self.kinds:
             known = f"{', '.join(self.kinds)}, got {value_text(kind)}{did_you_mean(str(kind), self.kinds)}"
-            raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
+            raise ConfigError(f"schema: the kind of {name!r} must be one of {known}")
         try:
             pa.array(one[2:], CELL_TYPES[kind])
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
-            raise ConfigError(f"fields: the default of {name!r} is not a valid {kind}: {value_text(one[2])}") from None
+            raise ConfigError(f"schema: the default of {name!r} is not a valid {kind}: {value_text(one[2])}") from None
         return (place, *one[1:])
 
     @abstractmethod
@@ -77,15 +84,15 @@ class LineParser(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        names = [n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in self.fields]
-        parsed = [pa.field(name, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()]
+        names = [n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in self.schema]
+        parsed = [pa.field(name, CELL_TYPES[kind]) for name, (_, kind, *_) in self.schema.items()]
         if self.problems is not None:
             names = [name for name in names if name != self.problems]
             parsed.append(pa.field(self.problems, pa.string()))
         return pa.schema([*(schema.field(name) for name in names), *parsed])
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset(self.fields) | ({self.problems} if self.problems is not None else set())
+        return frozenset(self.schema) | ({self.problems} if self.problems is not None else set())
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         text = batch.column(self.field)
@@ -120,9 +127,9 @@ class LineParser(StatelessTask):
         lines = self._cut_lines(batch, text, dead)
         columns = {}
         notes = _Notes(self.name())
-        for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
+        for number, (name, (_, kind, *default)) in enumerate(self.schema.items()):
             if not lines.good.any():  # every line is rejected already
-                none = {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()}
+                none = {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.schema.items()}
                 return none | ({} if self.problems is None else {self.problems: pa.nulls(0, pa.string())}), lines.good
             first, last = self._cells(number, name)
             problems = notes if default and self.problems is not None else dead

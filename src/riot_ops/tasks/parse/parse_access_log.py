@@ -41,7 +41,7 @@ class ParseAccessLog(LineParser):
 
     Parameters
     ----------
-    fields : dict of str to (part, kind) or (part, kind, default)
+    schema : dict of str to (part, kind) or (part, kind, default)
         The fields of a record. A part is ``host``, ``ident``, ``user``, ``time``, ``request``, ``status``, ``size``;
         ``referrer`` and ``agent`` (the two quoted texts after the size); ``method``, ``resource`` and ``protocol`` (the
         first word of the request, the last one if it begins with ``HTTP/``, and the part between); or ``client`` (the
@@ -77,7 +77,7 @@ class ParseAccessLog(LineParser):
     Examples
     --------
     >>> fields = {"ip": ("host", "string"), "page": ("resource", "string", None), "status": ("status", "int64")}
-    >>> log = ParseAccessLog(fields=fields).session()
+    >>> log = ParseAccessLog(schema=fields).session()
     >>> log.push({"payload": '192.0.2.1 - - [10/Jun/1998:12:00:01 +0000] "GET /a"b HTTP/1.0" 200 5'})
     [{'ip': '192.0.2.1', 'page': '/a"b', 'status': 200}]
     >>> log.push({"payload": '192.0.2.1 - - [10/Jun/1998:12:00:01 +0000] "-" 408 -'})
@@ -93,14 +93,14 @@ class ParseAccessLog(LineParser):
     def _check_location(self, name: str, place: Any) -> None:
         if place not in PARTS:
             raise ConfigError(
-                f"fields: the part of {name!r} must be one of {', '.join(PARTS)}, got {value_text(place)}"
+                f"schema: the part of {name!r} must be one of {', '.join(PARTS)}, got {value_text(place)}"
                 f"{did_you_mean(str(place), PARTS)}"
             )
 
     @cached_property
     def _fast_reader(self) -> FastLineReader:
         """The fast path, for lines without errors."""
-        fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.fields.items()}
+        fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.schema.items()}
         return FastLineReader(fields, b" ", ACCESS, len(PARTS), len(PARTS), False, b"")
 
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
@@ -112,7 +112,7 @@ class ParseAccessLog(LineParser):
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
-        part = PARTS.index(self.fields[name][0])
+        part = PARTS.index(self.schema[name][0])
         return part, part
 
     @classmethod
@@ -135,9 +135,9 @@ class ParseAccessLog(LineParser):
             "status": ("status", "int64"),
             "size": ("size", "int64", 0),
         }
-        yield Case(cls(fields=fields), batch)
+        yield Case(cls(schema=fields), batch)
         names = ("host", "ident", "user", "referrer", "agent", "method", "resource", "protocol", "client")
-        yield Case(cls(fields={name: (name, "string", None) for name in names}, keep=("payload",)), batch)
+        yield Case(cls(schema={name: (name, "string", None) for name in names}, keep=("payload",)), batch)
 
 
 class _AccessLogCells(Cells):

@@ -28,7 +28,7 @@ class ParseJSON(LineParser):
 
     Parameters
     ----------
-    fields : dict of str to (path, kind) or (path, kind, default)
+    schema : dict of str to (path, kind) or (path, kind, default)
         The fields of a record. A path is a name, or the names of nested objects joined by dots; ``"a[0].b"`` is
         ``b`` in the first item of the list ``a``, and a name with dots or brackets stands in quotes, ``'"a.b"[1]'``.
         From a list of paths, the first one with a value counts. Paths with indexes or quotes are slower. Kinds are
@@ -68,7 +68,7 @@ class ParseJSON(LineParser):
     Examples
     --------
     >>> fields = {"id": ("id", "string"), "lang": (("lang", "language"), "quoted", None)}
-    >>> tweets = ParseJSON(fields=fields, wrapper="data").session()
+    >>> tweets = ParseJSON(schema=fields, wrapper="data").session()
     >>> tweets.push({"payload": '{"data": {"id": "7", "lang": "en"}}'}), tweets.push({"payload": '{"id": 8}'})
     ([{'id': '7', 'lang': 'en'}], [{'id': '8', 'lang': None}])
     """
@@ -90,12 +90,12 @@ class ParseJSON(LineParser):
     def _check_location(self, name: str, place: Any) -> None:
         paths = place if isinstance(place, tuple) else (place,)
         if not paths or not all(isinstance(path, str) and _is_path(path) for path in paths):
-            raise ConfigError(f"fields: the path of {name!r} must be {_A_PATH}, got {value_text(place)}")
+            raise ConfigError(f"schema: the path of {name!r} must be {_A_PATH}, got {value_text(place)}")
 
     @cached_property
     def _fast_reader(self) -> FastJSONReader | None:
         """The fast path, for lines without errors; None with paths other than names."""
-        fields = {name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()}
+        fields = {name: (_paths(place), *rest) for name, (place, *rest) in self.schema.items()}
         places = [path for paths, *_ in fields.values() for path in paths]
         plain = all(map(is_plain, [*places, self.wrapper or ""]))
         return FastJSONReader(fields, self.wrapper) if plain else None
@@ -104,7 +104,7 @@ class ParseJSON(LineParser):
         return None if self._fast_reader is None else self._fast_reader.read(text)
 
     def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JSONCells:
-        lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.fields.values()], self.wrapper)
+        lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.schema.values()], self.wrapper)
         lines.reject_non_text(dead)
         return lines
 
@@ -113,7 +113,7 @@ class ParseJSON(LineParser):
 
     def _missing(self, lines: JSONCells, cell: int, name: str, dead: DeadLetters) -> Mask:
         lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
-        if self.fields[name][1] == "quoted":
+        if self.schema[name][1] == "quoted":
             lines.reject(dead, lines.unquoted(cell), "wrong_type", f"{name} is not a string")
         return lines.absent(cell)
 
@@ -130,13 +130,13 @@ class ParseJSON(LineParser):
         ]
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(7), pa.int64()), "line": lines})
         fields: dict[str, Any] = {"id": (("data.id", "id"), "string"), "n": ("n", "double", 0.0)}
-        yield Case(cls(fields=fields, field="line"), batch)
+        yield Case(cls(schema=fields, field="line"), batch)
         fields = {"id": ('"data"."id"', "string", None), "n": ("n[0]", "double", 0.0)}
-        yield Case(cls(fields=fields, field="line", problems="why"), batch)
+        yield Case(cls(schema=fields, field="line", problems="why"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
-        yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
+        yield Case(cls(schema=fields, field="line", keep=("line",)), batch)
         fields = {"id": ("id", "quoted", None), "event_time": ("n", "tweet", None)}
-        yield Case(cls(fields=fields, field="line", wrapper="data"), batch)
+        yield Case(cls(schema=fields, field="line", wrapper="data"), batch)
 
 
 #: What a path is, for messages.

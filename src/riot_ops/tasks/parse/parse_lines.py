@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
-from riot_ops.core.parameters import MAX_CELL_INDEX
+from riot_ops.core.parameters import MAX_CELL_INDEX, OWN_CHECK
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, readonly
 from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import contains, without_marks
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.fast_lines import FastLineReader
 from riot_ops.tasks.parse.line_cells import LineCells, Mask
-from riot_ops.tasks.parse.line_parser import LineParser
+from riot_ops.tasks.parse.line_parser import LineParser, ParsedFields
 
 __all__ = ["ParseLines"]
 
@@ -43,7 +43,7 @@ class ParseLines(LineParser):
 
     Parameters
     ----------
-    fields : dict of str to (cell, kind) or (cell, kind, default)
+    schema : dict of str to (cell, kind) or (cell, kind, default)
         The fields of a record. A cell is given by its number, from 0 to 65,535, or by the first and the last number if
         a value spans several cells, such as date and time; with ``header``, by the name of its column. Kinds are
         ``string``, ``int64``, ``double``, ``bool`` (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns``
@@ -53,7 +53,7 @@ class ParseLines(LineParser):
         With a default, which may be null, the cell may be missing or empty.
     header : tuple of str, optional
         Names of the columns of a table whose headers may list them in any order. A header is a line that begins with a
-        letter and names all columns that ``fields`` reads, among at most 65,536. It applies to the lines that follow,
+        letter and names all columns that ``schema`` reads, among at most 65,536. It applies to the lines that follow,
         up to the next header; ``header`` applies to the lines before the first one. A line must have as many cells as
         its header; ``format``, ``cells`` and ``skip`` are for lines without headers. All lines are read in one place.
     format : "delimited", "spaces" or "log", default "delimited"
@@ -70,7 +70,7 @@ class ParseLines(LineParser):
         Whether a line may have any number of further cells.
     skip : dict of int to str, optional
         By number of a cell, a text: lines with this text there, in upper or lower case, are skipped, such as headers.
-    nulls : tuple of str, default ()
+    null_values : tuple of str, default ()
         Texts that count as an empty cell.
     field : str, default "payload"
         Field with the line.
@@ -105,14 +105,14 @@ class ParseLines(LineParser):
 
     Examples
     --------
-    >>> trades = ParseLines(fields={"stock": (0, "string"), "event_time": (1, "iso"), "price": (2, "double")}, cells=3)
+    >>> trades = ParseLines(schema={"stock": (0, "string"), "event_time": (1, "iso"), "price": (2, "double")}, cells=3)
     >>> session = trades.session()
     >>> out = session.push({"payload": "AAPL,2018-08-15,11.84"})[0]
     >>> out["stock"], f"{out['event_time']:%d %b %Y}", out["price"]
     ('AAPL', '15 Aug 2018', 11.84)
     >>> session.push({"payload": "AAPL,2018-08-15,?"}), session.errors[0]["message"]
     ([], "price: '?' is not a valid double")
-    >>> table = ParseLines(fields={"t": ("temp", "double")}, header=("id", "temp")).session()
+    >>> table = ParseLines(schema={"t": ("temp", "double")}, header=("id", "temp")).session()
     >>> [table.push({"payload": line}) for line in ("7,21.5", "temp,id", "22.0,8")]
     [[{'t': 21.5}], [], [{'t': 22.0}]]
     """
@@ -126,8 +126,8 @@ class ParseLines(LineParser):
     cells: Annotated[int, msgspec.Meta(ge=1, le=MAX_CELL_INDEX + 1)] | None = None
     trailing: bool = False
     more: bool = False
-    skip: Any = None
-    nulls: tuple[str, ...] = ()
+    skip: Annotated[Mapping[int, str] | None, OWN_CHECK] = None
+    null_values: tuple[str, ...] = ()
 
     def __new__(cls, **parameters: Any) -> Self:
         """Create the task; with headers, it is one with state."""
@@ -157,12 +157,12 @@ class ParseLines(LineParser):
     @property
     def _places(self) -> list[int]:
         """Sorted numbers of the cells that are read."""
-        spans = [cell if isinstance(cell, tuple) else (cell, cell) for cell, *_ in self.fields.values()]
+        spans = [cell if isinstance(cell, tuple) else (cell, cell) for cell, *_ in self.schema.values()]
         return sorted({c for span in spans for c in span} | set(self.skip or ()))
 
     @property
     def _last_cell(self) -> int:
-        return max(_last(cell) for cell, *_ in self.fields.values())
+        return max(_last(cell) for cell, *_ in self.schema.values())
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.bool_], int, Numbers]:
@@ -177,21 +177,23 @@ class ParseLines(LineParser):
     @cached_property
     def _fast_reader(self) -> FastLineReader | None:
         """The fast path for plain lines; None if the parameters rule it out."""
-        if not all(map(self._is_unparsable, self.skip or ())) or any(len(text.encode()) != 1 for text in self.nulls):
+        if not all(map(self._is_unparsable, self.skip or ())) or any(
+            len(text.encode()) != 1 for text in self.null_values
+        ):
             return None
-        fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.fields.items()}
+        fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.schema.items()}
         min_cells = self._last_cell + 1 if self.cells is None else self.cells
         max_cells = UNLIMITED if self._more else min_cells
         delimiters = self.delimiter.encode() if self.format == "delimited" else b" "
-        nulls = "".join(self.nulls).encode()
+        nulls = "".join(self.null_values).encode()
         trailing = self.trailing and self.format != "spaces"
         return FastLineReader(fields, delimiters, FORMATS.index(self.format), min_cells, max_cells, trailing, nulls)
 
     def _is_unparsable(self, cell: int) -> bool:
         """Whether the text that skips a line, a name in a numeric cell, cannot be parsed as that cell's value."""
-        kinds = {kind for place, kind, *_ in self.fields.values() if place in (cell, (cell, cell))}
-        text = self.skip[cell]
-        return text[:1].isalpha() and text not in self.nulls and bool(kinds - {"string", "bool"})
+        kinds = {kind for place, kind, *_ in self.schema.values() if place in (cell, (cell, cell))}
+        text = (self.skip or {})[cell]
+        return text[:1].isalpha() and text not in self.null_values and bool(kinds - {"string", "bool"})
 
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return None if self._fast_reader is None else self._fast_reader.read(text)
@@ -207,7 +209,7 @@ class ParseLines(LineParser):
         span = place if isinstance(place, tuple) else (place, place)
         if len(span) != 2 or not all(type(c) is int and 0 <= c <= MAX_CELL_INDEX for c in span) or span[0] > span[1]:
             raise ConfigError(
-                f"fields: the cell of {name!r} must be a number from 0 to {MAX_CELL_INDEX:,} or a pair of "
+                f"schema: the cell of {name!r} must be a number from 0 to {MAX_CELL_INDEX:,} or a pair of "
                 f"such numbers, got {value_text(place)}"
             )
 
@@ -220,18 +222,18 @@ class ParseLines(LineParser):
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
-        cell = self.fields[name][0]
+        cell = self.schema[name][0]
         return cell if isinstance(cell, tuple) else (cell, cell)
 
     def _missing(self, lines: LineCells, cell: int, name: str, dead: DeadLetters) -> Mask:
-        if not self.nulls:
+        if not self.null_values:
             return super()._missing(lines, cell, name, dead)
-        return lines.matches(cell, {*self.nulls}, exactly=True)
+        return lines.matches(cell, {*self.null_values}, exactly=True)
 
     def _count_cells(self, lines: LineCells, dead: DeadLetters) -> None:
         counts = lines.counts
         needed = [
-            cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.fields.values() if not default
+            cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.schema.values() if not default
         ]
         min_cells = max(needed, default=-1) + 1 if self.cells is None else self.cells
         wrong = counts < min_cells if self._more else counts != min_cells
@@ -251,7 +253,7 @@ class ParseLines(LineParser):
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(7), pa.int64()), "line": lines})
         kinds = ("string", "int64", "double", "bool", "s")
         fields: dict[str, Any] = {name: (i, kind) for i, (name, kind) in enumerate(zip("abcde", kinds, strict=True))}
-        yield Case(cls(fields=fields, field="line", cells=5), batch)
+        yield Case(cls(schema=fields, field="line", cells=5), batch)
         fields = {"event_time": ((0, 1), "iso"), "n": (2, "int64", 0), "rest": (3, "string", None)}
         lines = [
             "2024-05-01 12:00:00.25 5 x",
@@ -260,22 +262,22 @@ class ParseLines(LineParser):
             "0001-01-01 00:00+05:00 2",
         ]
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "line": lines})
-        yield Case(cls(fields=fields, format="spaces", field="line", keep=("line",)), batch)
+        yield Case(cls(schema=fields, format="spaces", field="line", keep=("line",)), batch)
         lines = [
             'h - - [10/Jun/1998:12:00:01 +0000] "GET /" 200 - x',
             'h - - [10/Jux/1998:12:00:01 +0000] "GET /" 200 1',
         ]
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(2), pa.int64()), "payload": lines})
         fields = {"host": (0, "string"), "event_time": (3, "log"), "request": (4, "string"), "bytes": (6, "int64", 0)}
-        yield Case(cls(fields=fields, format="log", cells=7, more=True, nulls=("-",)), batch)
+        yield Case(cls(schema=fields, format="log", cells=7, more=True, null_values=("-",)), batch)
         values = ["5", "", "2024-05-01T12:00:00.5Z", "x"]
         lines = [",".join([value] * len(cls.kinds)) for value in values]
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "payload": lines})
         fields = {f"cell_{kind}": (i, kind, None) for i, kind in enumerate(cls.kinds)}
-        yield Case(cls(fields=fields, problems="problems"), batch)
+        yield Case(cls(schema=fields, problems="problems"), batch)
         lines = ["7,1.5,x", "b,a\n", "2.5,8", "c,d", None, "", "a,b,c,d", "ü,1,,", "9,inf,,", "a,b", "1,2"]
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(len(lines)), pa.int64()), "payload": lines})
-        yield Case(cls(fields={"k": ("a", "string"), "v": ("b", "double")}, header=("a", "b", "c")), batch, "header")
+        yield Case(cls(schema={"k": ("a", "string"), "v": ("b", "double")}, header=("a", "b", "c")), batch, "header")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,12 +288,12 @@ class HeaderLines(KeyedTask):
     category: ClassVar[str] = ParseLines.category
     selectivity: ClassVar[str] = "1:0/1"
 
-    fields: Any
+    schema: ParsedFields
     header: tuple[str, ...]
     delimiter: str = ","
     trailing: bool = False
     more: bool = False
-    nulls: tuple[str, ...] = ()
+    null_values: tuple[str, ...] = ()
     field: str = "payload"
     keep: tuple[str, ...] = ()
     encoding: str = "utf-8"
@@ -311,17 +313,17 @@ class HeaderLines(KeyedTask):
             raise ConfigError(f"header must be at most {MAX_CELL_INDEX + 1:,} names, got {len(self.header):,}")
         if len(set(self.header)) < len(self.header):
             raise ConfigError(f"header must not name a column twice, got {value_text(self.header)}")
-        if not isinstance(self.fields, Mapping) or not self.fields:
-            raise ConfigError(f"fields must be a dict of name to (column, kind), got {value_text(self.fields)}")
-        fields = {name: tuple(one) if isinstance(one, list | tuple) else () for name, one in self.fields.items()}
+        if not isinstance(self.schema, Mapping) or not self.schema:
+            raise ConfigError(f"schema must be a dict of name to (column, kind), got {value_text(self.schema)}")
+        fields = {name: tuple(one) if isinstance(one, list | tuple) else () for name, one in self.schema.items()}
         for name, one in fields.items():
             if not one or one[0] not in self.header:
-                column = one[0] if one else self.fields[name]
+                column = one[0] if one else self.schema[name]
                 hint = did_you_mean(str(column), self.header)
                 raise ConfigError(
-                    f"fields: {name!r} is read from {value_text(column)}, which is not one of the columns{hint}"
+                    f"schema: {name!r} is read from {value_text(column)}, which is not one of the columns{hint}"
                 )
-        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "schema", fields)
         self._parser(self.header)
 
     def __hash__(self) -> int:
@@ -364,7 +366,7 @@ class HeaderLines(KeyedTask):
         if pa.types.is_null(lines.type):
             return []
         lines = without_marks(to_utf8(lines, self.encoding)[0])
-        wanted = {one[0] for one in self.fields.values()}
+        wanted = {one[0] for one in self.schema.values()}
         by_fold = {name.casefold(): name for name in wanted}
         data, starts, ends, _ = byte_spans(lines)
         filled = np.flatnonzero(ends > starts)
@@ -401,9 +403,9 @@ ParseLines.__new__.__wrapped__ = ParseLines.__init__  # type: ignore[attr-define
 
 @functools.lru_cache(maxsize=64)
 def _parser_of(task: HeaderLines, columns: tuple[str, ...]) -> ParseLines:
-    places = {name: (columns.index(one[0]), *one[1:]) for name, one in task.fields.items()}
-    same = ("delimiter", "trailing", "more", "nulls", "field", "keep", "encoding", "problems")
-    return ParseLines(fields=places, cells=len(columns), **{name: getattr(task, name) for name in same})
+    places = {name: (columns.index(one[0]), *one[1:]) for name, one in task.schema.items()}
+    same = ("delimiter", "trailing", "more", "null_values", "field", "keep", "encoding", "problems")
+    return ParseLines(schema=places, cells=len(columns), **{name: getattr(task, name) for name in same})
 
 
 def _is_cell_number(cell: Any) -> bool:

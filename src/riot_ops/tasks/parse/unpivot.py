@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import OWN_CHECK, Names, as_names
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["Unpivot"]
@@ -24,9 +25,10 @@ class Unpivot(StatelessTask):
 
     Parameters
     ----------
-    fields : dict of str to label, or sequence of str
-        The fields, all of one type, in the order of the output records, and the label of each: texts, booleans or
-        numbers, all of one type; by default the name of the field.
+    fields : tuple of str
+        The fields, all of one type, in the order of the output records.
+    labels : tuple of str, bool, int or float, optional
+        The label of each field, all of one type; by default the names of the fields.
     label : str, default "name"
         Field for the label.
     value : str, default "value"
@@ -53,7 +55,7 @@ class Unpivot(StatelessTask):
 
     Examples
     --------
-    >>> ends = Unpivot(fields={"callee": True, "caller": False}, label="called", value="number").session()
+    >>> ends = Unpivot(fields=("callee", "caller"), labels=(True, False), label="called", value="number").session()
     >>> ends.push({"caller": "17", "callee": "42"})
     [{'called': True, 'number': '42', 'ordinal': 0}, {'called': False, 'number': '17', 'ordinal': 1}]
     """
@@ -63,27 +65,31 @@ class Unpivot(StatelessTask):
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "1:N"
 
-    fields: Any
+    fields: Names
+    labels: Annotated[Sequence[str] | Sequence[bool] | Sequence[float] | None, OWN_CHECK] = None
     label: str = "name"
     value: str = "value"
     keep: tuple[str, ...] = ()
 
     def validate(self) -> None:
-        fields = self.fields
-        if not isinstance(fields, Mapping) and not isinstance(fields, str):
-            fields = {name: name for name in fields} if isinstance(fields, Iterable) else {}
-        if not isinstance(fields, Mapping) or not fields or not all(isinstance(name, str) for name in fields):
-            raise ConfigError(f"fields must name at least one field, got {value_text(self.fields)}")
-        types = {type(label) for label in fields.values()}
-        if not (types in ({str}, {bool}) or types <= {int, float}):
-            raise ConfigError(f"fields: labels must be texts, booleans or numbers only, got {value_text(fields)}")
-        object.__setattr__(self, "fields", dict(fields))
-        names = [self.label, self.value, *self.keep]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"label, value and keep must not name a field twice, got {names}")
+        names = as_names(self.fields)
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"fields must name at least one field, none twice, got {value_text(self.fields)}")
+        if self.labels is not None:
+            listed = isinstance(self.labels, list | tuple)
+            types = {type(label) for label in self.labels} if listed else set()
+            if not (types in ({str}, {bool}) or (types and types <= {int, float})):
+                raise ConfigError(f"labels must be texts, booleans or numbers only, got {value_text(self.labels)}")
+            if len(self.labels) != len(names):
+                raise ConfigError(f"labels must be {len(names)}, one per field, got {value_text(self.labels)}")
+            object.__setattr__(self, "labels", tuple(self.labels))
+        added = [self.label, self.value, *self.keep]
+        if len(set(added)) < len(added):
+            raise ConfigError(f"label, value and keep must not name a field twice, got {added}")
 
-    def __hash__(self) -> int:
-        return hash((self.label, self.value, self.keep, *self.fields.items()))
+    @property
+    def _labels(self) -> pa.Array:
+        return pa.array(self.fields if self.labels is None else self.labels)
 
     def requires(self) -> Mapping[str, Requirement]:
         return dict.fromkeys((*self.fields, *self.keep), "any")
@@ -103,7 +109,7 @@ class Unpivot(StatelessTask):
             n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in (self.label, self.value)
         ]
         out = pa.schema([schema.field(name) for name in names])
-        out = out.append(pa.field(self.label, pa.array(self.fields.values()).type))
+        out = out.append(pa.field(self.label, self._labels.type))
         return with_next_ordinal(out.append(pa.field(self.value, self._value_type(schema))))
 
     def _value_type(self, schema: pa.Schema) -> pa.DataType:
@@ -118,7 +124,7 @@ class Unpivot(StatelessTask):
         sources = [batch.column(name) for name in self.fields]
         values = pa.concat_arrays([c.cast(dtype) if pa.types.is_null(c.type) else c for c in sources])
         new = {
-            self.label: pa.array(self.fields.values()).take(pa.array(places)),
+            self.label: self._labels.take(pa.array(places)),
             self.value: values.take(pa.array(np.arange(k * n).reshape(k, n).T.ravel())),
             next_ordinal(batch.schema.names): pa.array(places),
         }
@@ -135,6 +141,6 @@ class Unpivot(StatelessTask):
                 "n": [1, 2, None, 4],
             }
         )
-        yield Case(cls(fields={"b": True, "a": False}, keep=("n",)), batch)
+        yield Case(cls(fields=("b", "a"), labels=(True, False), keep=("n",)), batch)
         yield Case(cls(fields=("a",), label="which", value="a"), batch, "names")
-        yield Case(cls(fields={"n": 1.5, "seq": 2}, keep=("a", "b")), batch, "numbers")
+        yield Case(cls(fields=("n", "seq"), labels=(1.5, 2), keep=("a", "b")), batch, "numbers")

@@ -50,14 +50,14 @@ def _flag_warm(
 class FlagWarmUp(KeyedTask):
     """Flag each record that lies after the warm-up of its key.
 
-    The warm-up is over for records at least ``span`` later than the first of their key, once ``records`` further
+    The warm-up is over for records at least ``duration`` later than the first of their key, once ``records`` further
     messages have passed. Several records derived from one message count once.
 
     Parameters
     ----------
     records : int >= 0, default 0
-        Messages of a key, after the span, that belong to the warm-up.
-    span : timedelta or text such as "1h", >= 0, default 0
+        Messages of a key, after the duration, that belong to the warm-up.
+    duration : timedelta or text such as "1h", >= 0, default 0
         Event time, from a key's first record on, that belongs to the warm-up.
     output : str, default "warm"
         Field for the flag, which the input must not have.
@@ -69,11 +69,11 @@ class FlagWarmUp(KeyedTask):
     Shapes and rates
     ----------------
     record[n] -> record[n], 1:1, with a boolean field. O(1) time; 24 bytes of state per key. Without records
-    and span it needs no state.
+    and duration it needs no state.
 
     Missing values
     --------------
-    With a span, a record without event time is not warm and does not count.
+    With a duration, a record without event time is not warm and does not count.
 
     Errors
     ------
@@ -95,22 +95,22 @@ class FlagWarmUp(KeyedTask):
     category: ClassVar[str] = "Statistical"
 
     records: Annotated[int, msgspec.Meta(ge=0)] = 0
-    span: timedelta = timedelta(0)
+    duration: timedelta = timedelta(0)
     output: str = "warm"
     label: str = ""
 
     def validate(self) -> None:
-        if self.span < timedelta(0):
-            raise ConfigError(f"span must not be negative, got {self.span!r}")
+        if self.duration < timedelta(0):
+            raise ConfigError(f"duration must not be negative, got {self.duration!r}")
         if not self.output:
             raise ConfigError("output must name a field, got ''")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), **({"event_time": "any"} if self.span else {})}
+        return {**super().requires(), **({"event_time": "any"} if self.duration else {})}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        if self.span:
+        if self.duration:
             check_time_field(self.name(), schema)
         if self.output in schema.names:
             raise ConfigError(f"{self.name()} adds the field {self.output!r}, which its input already has")
@@ -127,14 +127,14 @@ class FlagWarmUp(KeyedTask):
         }
 
     def stateless_equivalent(self) -> StatelessOperator | None:
-        return AlwaysWarm(output=self.output) if not self.records and not self.span and self.ttl is None else None
+        return AlwaysWarm(output=self.output) if not self.records and not self.duration and self.ttl is None else None
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         n = batch.num_rows
         times, timed = readonly(np.zeros(0, np.int64)), readonly(np.zeros(0, np.bool_))
-        if self.span:
+        if self.duration:
             times, timed = microseconds(batch.column("event_time"))
         numbered = "seq" in batch.schema.names
         numbers = int_column(batch.column("seq")) if numbered else readonly(np.arange(n))
@@ -142,7 +142,7 @@ class FlagWarmUp(KeyedTask):
             state["last"][slots] = -1
         out = np.zeros(n, np.bool_)
         fields = state["started"], state["seen"], state["last"]
-        _flag_warm(slots, times, timed, numbers, to_microseconds(self.span), self.records, *fields, out)
+        _flag_warm(slots, times, timed, numbers, to_microseconds(self.duration), self.records, *fields, out)
         return replace_column(batch, self.output, pa.array(out))
 
     @classmethod
@@ -156,8 +156,8 @@ class FlagWarmUp(KeyedTask):
             }
         )
         yield Case(cls(by=("key",), records=2), batch, "by count")
-        yield Case(cls(span=timedelta(seconds=3), output="ok"), batch, "by time")
-        yield Case(cls(by=("key",), records=1, span=timedelta(seconds=2), label="x"), batch, "both")
+        yield Case(cls(duration=timedelta(seconds=3), output="ok"), batch, "by time")
+        yield Case(cls(by=("key",), records=1, duration=timedelta(seconds=2), label="x"), batch, "both")
         yield Case(cls(), batch, "neither")
 
 

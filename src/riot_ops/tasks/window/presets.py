@@ -222,7 +222,7 @@ class ClippedAverage(WindowTask, ValueTask):
         Number of standard deviations that a value may lie away from the average.
     count : str, default "count"
         Field for the number of values in the queue.
-    whole : bool, default False
+    integer : bool, default False
         Whether values and averages are truncated to integers.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
@@ -264,7 +264,7 @@ class ClippedAverage(WindowTask, ValueTask):
     window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 30
     sigma: Positive = 2.0
     count: str = "count"
-    whole: bool = False
+    integer: bool = False
 
     def validate(self) -> None:
         if self.count == self.target:
@@ -272,7 +272,7 @@ class ClippedAverage(WindowTask, ValueTask):
 
     @property
     def aggregates(self) -> dict[str, Any]:
-        options = self.window, self.sigma, self.whole
+        options = self.window, self.sigma, self.integer
         return {
             self.target: (self.value, "clipped_mean", *options),
             self.count: (self.value, "clipped_count", *options),
@@ -287,4 +287,4 @@ class ClippedAverage(WindowTask, ValueTask):
             }
         )
         yield Case(cls(by=("key",), window=3), batch)
-        yield Case(cls(window=2, sigma=0.5, output="average", count="n", whole=True), batch)
+        yield Case(cls(window=2, sigma=0.5, output="average", count="n", integer=True), batch)

@@ -45,8 +45,8 @@ class SortByEventTime(KeyedTask):
     ----------
     allowed_lateness : timedelta >= 0 or text such as "1s"
         How far a record may lag behind that time.
-    time : "stream" or "key", default "stream"
-        Which time releases records: stream time, which also advances for idle keys; or the largest event time of the
+    scope : "stream" or "key", default "stream"
+        Whose time releases records: stream time, which also advances for idle keys; or the largest event time of the
         key's records so far, which needs no watermark: event times may come from a stateful task.
     order : str, optional
         Integer field that orders records of one event time (a microsecond), such as nanoseconds; by default, and for
@@ -58,7 +58,7 @@ class SortByEventTime(KeyedTask):
     by : tuple of str, default ()
         Key; each key is sorted on its own. By default the whole stream is sorted.
     ttl
-        Only with ``time="key"``, see :class:`KeyedTask`; with stream time, a key without held records has no state.
+        Only with ``scope="key"``, see :class:`KeyedTask`; with stream time, a key without held records has no state.
 
     Shapes and rates
     ----------------
@@ -98,7 +98,7 @@ class SortByEventTime(KeyedTask):
     version: ClassVar[int] = 2
 
     allowed_lateness: Duration
-    time: Literal["stream", "key"] = "stream"
+    scope: Literal["stream", "key"] = "stream"
     order: str | None = None
     max_ahead: Duration | None = None
 
@@ -107,29 +107,29 @@ class SortByEventTime(KeyedTask):
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
         if self.max_ahead is not None and as_timedelta(self.max_ahead) <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
-        if self.ttl is not None and self.time == "stream":
-            raise ConfigError(f"sort_by_event_time supports ttl only with time='key', got {self.ttl!r}")
+        if self.ttl is not None and self.scope == "stream":
+            raise ConfigError(f"sort_by_event_time supports ttl only with scope='key', got {self.ttl!r}")
 
     def clock(self) -> Clock | None:
         return (
             None
-            if self.time == "key"
+            if self.scope == "key"
             else Clock(MICROSECOND, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
         )
 
     def with_lateness(self, lateness: timedelta) -> Self:
         return (
             self
-            if self.time == "key"
+            if self.scope == "key"
             else self.replace(allowed_lateness=as_timedelta(self.allowed_lateness) + lateness)
         )
 
     def expands(self) -> bool:
-        return self.time == "key"
+        return self.scope == "key"
 
     @property
     def key_retention(self) -> timedelta | None:
-        if self.time == "key":
+        if self.scope == "key":
             return super().key_retention
         return as_timedelta(self.allowed_lateness) + (as_timedelta(self.max_ahead) or ZERO) + MICROSECOND
 
@@ -144,7 +144,7 @@ class SortByEventTime(KeyedTask):
         self.check_input(schema)
         check_time_field(self.name(), schema)
         out = pa.schema([])
-        if self.time == "key":
+        if self.scope == "key":
             fields = [schema.field(name) for name in carried_fields(schema.names) if name != "event_time"]
             out = with_next_ordinal(pa.schema(fields))
         elif "seq" in schema.names:
@@ -162,7 +162,7 @@ class SortByEventTime(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         held = {"held": StateField("rows", initial=None)}
-        if self.time == "stream":
+        if self.scope == "stream":
             return {**held, "oldest": StateField("int64", initial=END)}
         return {
             **held,
@@ -229,7 +229,7 @@ class SortByEventTime(KeyedTask):
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         held = [(s, rows) for s, rows in enumerate(state["held"]) if rows is not None]
-        if self.time == "stream" or not held:
+        if self.scope == "stream" or not held:
             return None
         pool = concat_batches([rows for _, rows in held])
         owner = np.repeat([s for s, _ in held], [rows.num_rows for _, rows in held])
@@ -344,10 +344,10 @@ class SortByEventTime(KeyedTask):
         yield Case(cls(allowed_lateness=timedelta(seconds=2), by=("key",), order="n"), batch, "by key")
         yield Case(cls(allowed_lateness=ZERO, max_ahead=timedelta(seconds=6)), batch, "guarded")
         yield Case(
-            cls(allowed_lateness=timedelta(seconds=2), by=("key",), time="key", order="n"), batch, "time of keys"
+            cls(allowed_lateness=timedelta(seconds=2), by=("key",), scope="key", order="n"), batch, "time of keys"
         )
         yield Case(
-            cls(allowed_lateness=timedelta(seconds=1), time="key", max_ahead=timedelta(seconds=4)), batch, "of one key"
+            cls(allowed_lateness=timedelta(seconds=1), scope="key", max_ahead=timedelta(seconds=4)), batch, "of one key"
         )
 
 

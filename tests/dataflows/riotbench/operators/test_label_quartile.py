@@ -82,5 +82,5 @@ def test_inputs_other_than_lists_of_numbers_are_refused(kind):
 
 
 def test_labels_must_be_four():
-    with pytest.raises(ConfigError, match="labels"):
-        LabelQuartile(labels=("low", "high"))
+    with pytest.raises(ConfigError, match="classes must be 4 labels"):
+        LabelQuartile(classes=("low", "high"))

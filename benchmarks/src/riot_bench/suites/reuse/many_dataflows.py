@@ -175,7 +175,7 @@ def make_flow(i: int, n: int) -> Dataflow:
     """Create dataflow ``i`` of ``n``."""
     flow = Dataflow(f"d{i}")
     lines = flow.source("readings").to(
-        t.ParseJSON(fields={"sensor": ("sensor", "string"), "value": ("value", "double")}), id="parse"
+        t.ParseJSON(schema={"sensor": ("sensor", "string"), "value": ("value", "double")}), id="parse"
     )
     passing = lines.to(t.RangeFilter(by=None, bounds={"value": (25 + 50 * i / n, 1000)}), id="filter")
     return flow.sink("out", passing.to(t.MovingAverage(by=("sensor",), window=10), id="average"))

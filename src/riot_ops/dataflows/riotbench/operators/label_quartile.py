@@ -46,7 +46,7 @@ class LabelQuartile(StatelessTask):
         Field with the set: a list of numbers in each record.
     output : str, default "class"
         Field for the list of labels.
-    labels : tuple of 4 str, default ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
+    classes : tuple of 4 str, default ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
         Labels from the lowest quartile to the highest.
     reverse : bool, default False
         Whether to assign the labels in reverse order, for values that are bad when they are high.
@@ -81,8 +81,12 @@ class LabelQuartile(StatelessTask):
 
     value: str = "value"
     output: str = "class"
-    labels: tuple[str, str, str, str] = ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
+    classes: tuple[str, ...] = ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
     reverse: bool = False
+
+    def validate(self) -> None:
+        if len(self.classes) != 4:
+            raise ConfigError(f"classes must be 4 labels, one per quartile, got {self.classes!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.value: "any"}
@@ -114,7 +118,7 @@ class LabelQuartile(StatelessTask):
         filled = [np.empty(0) if values is None else values for values in sets]
         offsets = np.cumsum([0, *(values.size for values in filled)]).astype(np.int32)
         codes = np.concatenate([np.empty(0, np.int64), *map(self._codes, filled)])
-        words = pa.array(self.labels[::-1] if self.reverse else self.labels, pa.string())
+        words = pa.array(self.classes[::-1] if self.reverse else self.classes, pa.string())
         lists = pa.ListArray.from_arrays(
             pa.array(offsets),
             words.take(pa.array(codes, mask=codes < 0)),
@@ -137,4 +141,4 @@ class LabelQuartile(StatelessTask):
         lists = [[3.0, 1.0, 2.0, 2.0, None, 8.0], [], None, [nan], [1e308, -1e308, 0.0], [1.0, inf], [5.0] * 5]
         batch = pa.RecordBatch.from_pydict({"key": list("abcdefü"), "value": pa.array(lists, pa.list_(pa.float64()))})
         yield Case(cls(), batch)
-        yield Case(cls(reverse=True, output="level", labels=("1", "2", "ü", "4")), batch, "reverse")
+        yield Case(cls(reverse=True, output="level", classes=("1", "2", "ü", "4")), batch, "reverse")
