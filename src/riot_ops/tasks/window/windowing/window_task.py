@@ -128,7 +128,8 @@ class WindowTask(KeyedTask, ReadableState):
         if not isinstance(self.assigner, TimeAssigner):
             return None
         period = timedelta(microseconds=self.assigner.period)
-        return Clock(period, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
+        lateness, ahead = as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead)
+        return Clock(period, lateness, ahead, from_first=self.assigner.from_first)
 
     def with_lateness(self, lateness: timedelta) -> Self:
         timed = isinstance(self.assigner, TimeAssigner)
