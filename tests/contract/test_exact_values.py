@@ -214,7 +214,6 @@ OTHERS = {
         "CMP",
         "FEX",
         "FLM",
-        "FLO",
         "FLT",
         "IVJ",
         "JSD",
@@ -229,13 +228,12 @@ OTHERS = {
         "PJS",
         "PRS",
         "ZIP",
-        "SBF",
         "SLT",
         "SML",
         "SMP",
         "SQI",
     ),
-    *("TMF", "TOK", "TOT", "WUP", "XML"),
+    *("TOK", "TOT", "WUP", "XML"),
 }
 
 

@@ -35,8 +35,8 @@ WEEKS = [
     t.Window(frame=w.Hopping("21d", "7d"), by="key", emit="each"),
     t.Window(frame=w.Session("7d"), by="key", allowed_lateness="1d"),
     t.Window(frame="7d", max_ahead="30d"),
-    t.FloorTime(every="7d", output="week"),
-    t.FloorTime(every="3650d", output="event_time"),
+    t.Compute({"week": "floor_time(event_time, '7d')"}),
+    t.Compute({"event_time": "floor_time(event_time, '3650d')"}),
     t.TopK(item="key", value="value", every="7d"),
     t.SliceMeans(length="7d", every="1d", period="7d"),
     t.SlidingTotals(totals={"n": None}, every="7d"),
@@ -145,7 +145,7 @@ def test_first_time_of_each_reason():
         session.push({"event_time": datetime(year, month, day, tzinfo=UTC)})
         assert [e["reason"] for e in session.errors] == ([] if reason is None else [reason]), (day, month, year)
         session.errors.clear()
-    floor = t.FloorTime(every="7d", output="week").session()
+    floor = t.Compute({"week": "floor_time(event_time, '7d')"}).session()
     assert floor.push({"event_time": datetime(1, 1, 3, tzinfo=UTC)}) == []
     assert [e["reason"] for e in floor.errors] == ["out_of_range"]
     assert floor.push({"event_time": datetime(1, 1, 4, tzinfo=UTC)})[0]["week"] == datetime(1, 1, 4, tzinfo=UTC)

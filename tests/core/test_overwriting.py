@@ -50,12 +50,11 @@ def test_default_name_of_a_result_in_the_input_is_refused(task, names, lost, way
         (t.KalmanFilter(value="x", output="y"), ("x", "y")),
         (t.RunningCount(by="word", output="n"), ("word", "n", "count")),
         (t.RunningSummary(value="x", prefix="x_"), ("x", "count", "mean")),
-        (t.TimeFields(fields="hour"), ("event_time", "hour")),
         (
             t.Window(by="key", frame="1min", aggregates={"n": "count"}),
             ("event_time", "key", "window_start", "n"),
         ),
-        (t.FloorTime(every="1min", output="event_time"), ("event_time",)),
+        (t.Compute({"event_time": "floor_time(event_time, '1min')"}), ("event_time",)),
     ],
 )
 def test_read_and_named_columns_may_be_overwritten(task, names):

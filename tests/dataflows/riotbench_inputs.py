@@ -40,6 +40,6 @@ def features(stream: str, messages: int = N) -> pa.Table:
     learning = FEATURE_SETS[stream]
     rows = observations(stream, layout="wide", messages=messages, fields=learning.parsed)
     if learning.time_fields:
-        session = t.TimeFields(fields=learning.time_fields).session()
+        session = t.Compute(learning.time_fields).session()
         rows = pa.Table.from_batches([session.push_batch(rows.combine_chunks().to_batches()[0])])
     return rows.sort_by("seq")

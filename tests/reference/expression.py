@@ -6,7 +6,7 @@ import ast
 import math
 import operator
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 __all__ = ["Bad", "value_of"]
 
@@ -38,6 +38,9 @@ TEXTS = {
     "matches": lambda text, pattern: re.search(pattern, text) is not None,
 }
 CLOCK = ("hour", "minute", "day", "month", "year")
+REAL = ("sqrt", "log", "exp", "sin", "cos")
+UNITS = {"d": "days", "h": "hours", "min": "minutes", "s": "seconds", "us": "microseconds"}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bad(Exception):
@@ -79,7 +82,7 @@ class Reference:
             if name in ("abs", "round", "floor", "ceil"):
                 return self.type(node.args[0])
             return {"len": "int", "lower": "str", "upper": "str", "strip": "str"}.get(
-                name, "int" if name in (*CLOCK, "weekday") else "float" if name in ("sqrt", "log", "exp") else "bool"
+                name, "int" if name in (*CLOCK, "weekday") else "float" if name in REAL else "bool"
             )
         return "bool"
 
@@ -210,6 +213,13 @@ class Reference:
             return getattr(args[0], name)
         if name == "weekday":
             return args[0].weekday()
+        if name == "floor_time":
+            number, unit = re.fullmatch(r"(\d+)(\w+)", args[1]).groups()
+            every = timedelta(**{UNITS[unit]: int(number)})
+            try:
+                return EPOCH + (args[0] - EPOCH) // every * every
+            except OverflowError:
+                raise Bad("out_of_range") from None
         if name == "is_nan":
             return args[0] != args[0]
         if name in ("min", "max"):
@@ -227,6 +237,6 @@ class Reference:
         try:
             return getattr(math, name)(value)
         except (ValueError, OverflowError):
-            if value == -math.inf:
+            if math.isinf(value):
                 return math.nan
             raise Bad("out_of_range") from None

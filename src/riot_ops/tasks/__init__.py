@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.filter.filter import Filter
     from riot_ops.tasks.filter.range_filter import RangeFilter
     from riot_ops.tasks.filter.sample_by_hash import SampleByHash
-    from riot_ops.tasks.filter.substring_filter import SubstringFilter
     from riot_ops.tasks.filter.train_bloom_filter import TrainBloomFilter
     from riot_ops.tasks.functions.batch_function import BatchFunction
     from riot_ops.tasks.functions.filter_function import FilterFunction
@@ -38,14 +37,12 @@ if TYPE_CHECKING:
     from riot_ops.tasks.math.no_op import NoOp
     from riot_ops.tasks.math.second_order_moment import SecondOrderMoment
     from riot_ops.tasks.parse.csv_to_senml import CSVToSenML
-    from riot_ops.tasks.parse.floor_time import FloorTime
     from riot_ops.tasks.parse.parse_access_log import ParseAccessLog
     from riot_ops.tasks.parse.parse_json import ParseJSON
     from riot_ops.tasks.parse.parse_lines import ParseLines
     from riot_ops.tasks.parse.parse_senml import ParseSenML
     from riot_ops.tasks.parse.parse_xml import ParseXML
     from riot_ops.tasks.parse.project import Project
-    from riot_ops.tasks.parse.time_fields import TimeFields
     from riot_ops.tasks.parse.tokenize import Tokenize
     from riot_ops.tasks.parse.unpivot import Unpivot
     from riot_ops.tasks.plot.plot_lines import PlotLines
@@ -100,7 +97,6 @@ _TASKS = {
     "FilterFunction": ("FLT", "riot_ops.tasks.functions.filter_function"),
     "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
     "FlatMapFunction": ("FLM", "riot_ops.tasks.functions.flat_map_function"),
-    "FloorTime": ("FLO", "riot_ops.tasks.parse.floor_time"),
     "InsertSQL": ("SQI", "riot_ops.tasks.io.insert_sql"),
     "InsertTable": ("ATI", "riot_ops.tasks.io.insert_table"),
     "Interpolation": ("INP", "riot_ops.tasks.math.interpolation"),
@@ -135,8 +131,6 @@ _TASKS = {
     "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
     "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
-    "SubstringFilter": ("SBF", "riot_ops.tasks.filter.substring_filter"),
-    "TimeFields": ("TMF", "riot_ops.tasks.parse.time_fields"),
     "Tokenize": ("TOK", "riot_ops.tasks.parse.tokenize"),
     "TopK": ("TPK", "riot_ops.tasks.window.top_k"),
     "TrainBloomFilter": ("BLT", "riot_ops.tasks.filter.train_bloom_filter"),
@@ -191,7 +185,6 @@ __all__ = [
     "FilterTask",
     "FlagWarmUp",
     "FlatMapFunction",
-    "FloorTime",
     "InsertSQL",
     "InsertTable",
     "Interpolation",
@@ -228,9 +221,7 @@ __all__ = [
     "SlidingWindow",
     "SortByEventTime",
     "StatelessTask",
-    "SubstringFilter",
     "Task",
-    "TimeFields",
     "Tokenize",
     "TopK",
     "TrainBloomFilter",

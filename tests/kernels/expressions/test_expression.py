@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import hypothesis.strategies as st
@@ -74,7 +74,9 @@ def expressions():
     number = st.deferred(lambda: numbers)
     condition = st.deferred(lambda: conditions)
     text = st.deferred(lambda: texts)
-    when = st.sampled_from(["at", "time('2024-05-01T12:34:56.000789Z')", "time('1969-12-31')"])
+    moment = st.sampled_from(["at", "time('2024-05-01T12:34:56.000789Z')", "time('1969-12-31')"])
+    length = st.sampled_from(["'7us'", "'90s'", "'1h'", "'7d'"])
+    when = st.one_of(moment, moment, called("floor_time", moment, length))
     simple = st.sampled_from(
         ["i", "u", "f", "j", "i", "f", "2", "-3", "0", "2.5", "-0.5", "9007199254740993", str(2**63)]
     )
@@ -86,7 +88,7 @@ def expressions():
         joined("({} {} {})", number, st.sampled_from(["+", "-", "*", "/", "//", "%"]), number),
         joined("({} ** {})", number, exponent),
         joined("(-{})", number),
-        *(called(name, number) for name in ("abs", "round", "floor", "ceil", "sqrt", "log", "exp")),
+        *(called(name, number) for name in ("abs", "round", "floor", "ceil", "sqrt", "log", "exp", "sin", "cos")),
         *(called(name, number, number) for name in ("min", "max", "coalesce")),
         joined("({} if {} else {})", number, condition, number),
         called("len", text),
@@ -304,6 +306,13 @@ def test_bytes_that_are_no_text_are_an_error():
     batch = pa.RecordBatch.from_pydict({"s": pa.array([b"a", b"\xff", None], pa.binary()), "n": [1, 2, 3]})
     assert results("s == 'a'", batch) == [True, "invalid_utf8", None]
     assert results("n == 1 or s == 'b'", batch) == [True, "invalid_utf8", None]
+    large = batch.set_column(0, "s", batch["s"].cast(pa.large_binary()))
+    for rows in (batch, large, large.slice(1)):
+        first = 3 - rows.num_rows
+        assert results("'a' in s", rows) == results("startswith(s, 'a')", rows) == [True, False, None][first:]
+        assert results("'b' not in s", rows) == [True, True, None][first:]
+        assert results("endswith(s, 'b')", rows) == [False, False, None][first:]
+    assert results("matches(s, 'a')", batch) == [True, "invalid_utf8", None]
     coded = pa.RecordBatch.from_pydict({"s": pa.array(["x", "y", None, "x"]).dictionary_encode()})
     assert results("s == 'x'", coded) == [True, False, None, True]
 
@@ -339,6 +348,50 @@ def test_times_of_all_units_compare_and_compute():
     assert results("max(s, ns) == ns", batch) == [True, None]
 
 
+@given(
+    st.datetimes(datetime(1650, 1, 1), datetime(2250, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    st.integers(1, 10**12),
+    st.sampled_from(["s", "ms", "us", "ns"]),
+)
+def test_floor_of_a_time_and_time_of_day_equal_datetime(moment, length, unit):
+    every, per = timedelta(microseconds=length), {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    micros = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    batch = pa.RecordBatch.from_pydict({"at": pa.array([micros * per // 10**6, None], pa.timestamp(unit, "UTC"))})
+    (at,) = results("at - time('1970-01-01')", batch)[:1]
+    floor, nothing = results(f"floor_time(at, '{length}us') - time('1970-01-01')", batch)
+    assert floor <= at < floor + every
+    assert not floor % every
+    assert nothing is None
+    midnight = timedelta(days=at // timedelta(days=1))
+    assert results("time_of_day(at)", batch) == [at - midnight, None]
+    assert results("time_of_day(at) / duration('1h')", batch) == [(at - midnight) / timedelta(hours=1), None]
+
+
+def test_interval_before_the_first_time_is_an_error():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "at": [datetime(1, 1, 3, tzinfo=UTC), datetime(1, 1, 4, tzinfo=UTC)],
+            "ns": pa.array([-(2**63), 0], pa.timestamp("ns")),
+        }
+    )
+    assert results("floor_time(at, '7d')", batch) == ["out_of_range", datetime(1, 1, 4, tzinfo=UTC)]
+    assert results("floor_time(ns, '1s') is None", batch) == ["out_of_range", False]
+    assert results("floor_time(None, '1s')", batch) == [None, None]
+    with pytest.raises(ConfigError, match="shorter than 292 years"):
+        Expression("floor_time(ns, '110000d')").bind(batch.schema)
+
+
+def test_week_and_hours_of_examples():
+    """1 February 2015 was a Sunday."""
+    at = [datetime(2015, 2, 1, 0, 45, 36, tzinfo=UTC) + n * timedelta(hours=30) for n in range(7)]
+    batch = pa.RecordBatch.from_pydict({"at": [*at, datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]})
+    assert results("weekday(at)", batch) == [6, 0, 1, 2, 4, 5, 6, 2]
+    assert results("floor(weekday(at) / 5)", batch) == [1, 0, 0, 0, 0, 1, 1, 0]
+    assert results("time_of_day(at) / duration('1h')", batch)[:4] == [0.76, 6.76, 12.76, 18.76]
+    assert results("hour(at)", batch) == [0, 6, 12, 18, 0, 6, 12, 23]
+    assert results("minute(at)", batch) == [45] * 7 + [59]
+
+
 TYPE_ERRORS = {
     "kind > 3": "cannot compare text with number: kind > 3; the field 'kind' is string",
     "3 == flag": "cannot compare boolean with number: 3 == flag; the field 'flag' is bool",
@@ -360,6 +413,9 @@ TYPE_ERRORS = {
     "round(3 + j, -1)": "integers are not rounded to tens",
     "lower(value)": "lower takes a text, not a number",
     "hour(value)": "hour takes a time, not a number",
+    "floor_time(value, '1h')": "floor_time takes a time, not a number",
+    "time_of_day(kind)": "time_of_day takes a time, not a text",
+    "sin(kind)": "sin takes a number, not a text",
     "min(value, kind)": "the values must be of one kind, not number and text",
     "max(kind, 'a')": "max takes numbers, times or durations, not a text",
     "coalesce(at, 0)": "the values must be of one kind, not time and number",

@@ -11,6 +11,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
 
 
 def test_expressions_read_the_input_alone():
@@ -81,7 +82,6 @@ def test_descriptor_holds_the_expressions():
         ([("x", "a"), ("x", "b")], "expressions name 'x' twice"),
         ({"": "a"}, "expressions must not name ''"),
         ({"seq": "a"}, "expressions must not name 'seq'"),
-        ({"event_time": "at"}, "expressions must not name 'event_time'"),
         ({"ordinal_2": "a"}, "expressions must not name 'ordinal_2'"),
         ({"\ud800": "a"}, "is not Unicode text"),
         ({"x": "a +"}, "Compute: expressions: 'x': 'a +' is not an expression"),
@@ -92,6 +92,16 @@ def test_wrong_expressions_are_refused_at_construction(expressions, message):
     with pytest.raises(ConfigError) as caught:
         t.Compute(expressions)
     assert message in str(caught.value)
+
+
+def test_event_time_is_replaced_by_a_time_only():
+    late = t.Compute({"event_time": "coalesce(event_time, at) + duration('1h')"})
+    schema = pa.schema({"event_time": TIMESTAMP, "at": TIMESTAMP})
+    assert late.output_schema(schema) == schema
+    row = late.session().push({"event_time": None, "at": datetime(2024, 5, 1, tzinfo=UTC)})[0]
+    assert row["event_time"] == datetime(2024, 5, 1, 1, tzinfo=UTC)
+    with pytest.raises(ConfigError, match=r"'event_time' gives int64, it must give timestamp\[us, tz=UTC\]"):
+        t.Compute({"event_time": "hour(event_time)"}).output_schema(schema)
 
 
 def test_types_are_checked_by_name():

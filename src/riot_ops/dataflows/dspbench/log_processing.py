@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Literal
 
 from riot_ops import tasks as t
@@ -12,7 +11,6 @@ from riot_ops.tables import Networks
 
 __all__ = ["count_by_place", "log_processing"]
 
-MINUTE = timedelta(minutes=1)
 FIELDS = {
     "ip": ("host", "string"),
     "event_time": ("time", "log"),
@@ -83,7 +81,8 @@ def log_processing(
     fields = {**FIELDS, **WORDS} if split_request else FIELDS
     lines = flow.source("log").shuffle().to(t.ParseAccessLog(schema=fields, encoding=encoding), id="parse")
 
-    minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _project("minute", *keep)
+    minute = t.Compute({"minute": "floor_time(event_time, '1min')"})
+    minutes = lines.to(minute, id="minutes") >> _project("minute", *keep)
     volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
     answers = lines >> _project("response", *keep)
     status = answers.partition_by("response").to(t.RunningCount(by=("response",), emit=emit), id="status")

@@ -35,5 +35,6 @@ def grep(*, text: str = "ihiza", invert: bool = False) -> Dataflow:
     """
     check_arguments(grep, locals())
     flow = Dataflow("grep")
-    found = flow.source("lines").shuffle().to(t.SubstringFilter(text=text, invert=invert), id="matches")
+    condition = f"{text!r} {'not in' if invert else 'in'} payload"
+    found = flow.source("lines").shuffle().to(t.Filter(condition), id="matches")
     return flow.sink("matches_sink", found)

@@ -19,6 +19,7 @@ from riot_ops.kernels.arrays.exact import compared, exact_numbers
 from riot_ops.kernels.expressions.columns import Kind, integer
 
 __all__ = [
+    "EXACT",
     "compare",
     "float_function",
     "float_power",
@@ -34,9 +35,11 @@ __all__ = [
 Mask = npt.NDArray[np.bool_]
 
 #: Up to this size, float64 holds every integer.
-_EXACT = 2**53
+EXACT = 2**53
 #: A result whose float64 is below fits 64 bits, one whose float64 is above does not.
 _FITS, _TOO_LARGE = 2.0**62, 2.0**66
+#: Functions that NumPy takes from the C library.
+_C_LIBRARY: dict[str, Any] = {"sin": np.sin, "cos": np.cos}
 _PYTHON: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -163,7 +166,7 @@ def true_quotient(x: Any, y: Any) -> Any:
     """
     x, y = np.asarray(x), np.asarray(y)
     found = np.asarray(x.astype(np.float64) / y.astype(np.float64))
-    large = np.asarray((x > _EXACT) | (x < -_EXACT) | (y > _EXACT) | (y < -_EXACT))
+    large = np.asarray((x > EXACT) | (x < -EXACT) | (y > EXACT) | (y < -EXACT))
     if not large.any():
         return found
     x, y, large = (np.broadcast_to(one, found.shape) for one in (x, y, large))
@@ -177,7 +180,10 @@ def true_quotient(x: Any, y: Any) -> Any:
 
 
 def float_function(name: str, *values: Any) -> Any:
-    """Return Arrow's function of floats: it calls the C library for each value, as Python does."""
+    """Return a function of floats by the C library, which Python calls, too: Arrow calls it, NumPy only for some."""
+    if name in _C_LIBRARY:
+        with np.errstate(all="ignore"):
+            return _C_LIBRARY[name](*values)
     args = [pa.array(v) if np.ndim(v) else pa.scalar(float(v)) for v in values]
     found = pc.call_function(name, args)
     return np.float64(found.as_py()) if isinstance(found, pa.Scalar) else found.to_numpy()
@@ -237,7 +243,7 @@ def compare(left: Kind, right: Kind, ufunc: Any) -> Callable[[Any, Any], Any]:
         order = _mixed_order if right.unsigned else lambda x, y: -_mixed_order(y, x)
         return lambda x, y: ufunc(order(x, y), 0)
     whole = left if left.name == "int" else right
-    if max(-whole.low, whole.high) <= _EXACT:
+    if max(-whole.low, whole.high) <= EXACT:
         return ufunc  # type: ignore[no-any-return] # NumPy converts the integers to float64
     return lambda x, y: ufunc(compared(*_pair(x), *_pair(y)), 0)
 

@@ -30,13 +30,13 @@ __all__ = ["Binder", "Binders", "Bound", "FieldReader", "Run", "mask_of", "repla
 
 
 class FieldReader:
-    """The rows of a call, with the fields that have been read."""
+    """The rows of a call, with the fields that have been read, by name and number of their error."""
 
     __slots__ = ("fields", "rows")
 
     def __init__(self, rows: AnyRows) -> None:
         self.rows = rows
-        self.fields: dict[str, Column] = {}
+        self.fields: dict[tuple[str, int], Column] = {}
 
 
 #: Digits that a decimal can have.
@@ -106,12 +106,12 @@ class Binder:
                 "booleans, times, dates and durations"
             )
         not_utf8 = self._error("invalid_utf8", f"the field {name} is not UTF-8") if kind.name == "text" else 0
-        load = load_field(name, dtype, kind, not_utf8)
+        load, key = load_field(name, dtype, kind, not_utf8), (name, not_utf8)
 
         def run(rows: FieldReader) -> Column:
-            found = rows.fields.get(name)
+            found = rows.fields.get(key)
             if found is None:
-                found = rows.fields[name] = load(rows.rows)
+                found = rows.fields[key] = load(rows.rows)
             return found
 
         return kind, run

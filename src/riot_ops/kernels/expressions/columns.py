@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from riot_ops.kernels.arrays.arrow import boolean_column, truth_codes, valid_mask
+from riot_ops.kernels.arrays.arrow import boolean_column, pack_bits, truth_codes, valid_mask
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats
 from riot_ops.kernels.text.strings import non_utf8
 
@@ -352,14 +352,20 @@ def arrow_column(column: Column, kind: Kind, size: int) -> pa.Array:
         if isinstance(data, pa.Scalar):
             return pa.repeat(data.cast(dtype), size)
         return data if data.type == dtype else data.cast(dtype)
-    values = np.broadcast_to(data, size).astype(kind.dtype)
-    valid = column.valid
+    values, valid = np.ascontiguousarray(_of_size(data, size), kind.dtype), column.valid
     if kind.name in ("float", "null"):
         known = ~np.isnan(values)
         valid = known if valid is None else known & valid
-    mask = None if valid is None else ~np.broadcast_to(valid, size)
-    found = pa.array(values, mask=mask)
-    return found if found.type == dtype else found.cast(dtype)
+    stored = pack_bits(values) if kind.name == "bool" else pa.py_buffer(values)
+    missing = 0
+    if valid is not None:
+        valid = _of_size(valid, size)
+        missing = size - int(np.count_nonzero(valid))
+    return pa.Array.from_buffers(dtype, size, [pack_bits(valid) if missing else None, stored], missing)
+
+
+def _of_size(data: Any, size: int) -> Any:
+    return data if np.shape(data) == (size,) else np.broadcast_to(data, size)
 
 
 def arrow_values(columns: Sequence[Column], dtype: pa.DataType | None = None) -> list[Any]:

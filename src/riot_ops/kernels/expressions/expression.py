@@ -79,9 +79,9 @@ class BoundExpression:
         """The type of its results."""
         return self.kind.arrow_type
 
-    def column(self, rows: AnyRows) -> Column:
-        """Return the values of rows, or one value for all of them."""
-        return self._run(FieldReader(rows))
+    def column(self, rows: AnyRows | FieldReader) -> Column:
+        """Return the values of rows, or one value for all of them; expressions share the fields of a reader."""
+        return self._run(rows if isinstance(rows, FieldReader) else FieldReader(rows))
 
     def evaluate(self, rows: AnyRows) -> pa.Array:
         """Return the values of rows, null also where one is bad."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,7 +68,7 @@ class NumberBinder(Binder):
         op, a, b = node.op, left.run, right.run
         kind, checked = arithmetic.integer_result(op, left.kind, right.kind)
         too_large = self._error("out_of_range", f"{excerpt(node.text, 100)} is beyond 64 bits")
-        divides = op in ("//", "%")
+        divides = op in ("//", "%") and not (right.is_constant and right.node.value)  # by what may be 0
         by_zero = self._error("division_by_zero", f"division by zero in {excerpt(node.text, 100)}") if divides else 0
 
         def run(rows: FieldReader) -> Column:
@@ -87,11 +88,13 @@ class NumberBinder(Binder):
 
     def _floats(self, node: Node, left: Bound, right: Bound) -> Run:
         op, a, b = node.op, left.run, right.run
-        whole = op == "/" and left.kind.name == right.kind.name == "int"
+        largest = max(-left.kind.low, left.kind.high, -right.kind.low, right.kind.high)
+        whole = op == "/" and left.kind.name == right.kind.name == "int" and largest > arithmetic.EXACT
         function = arithmetic.float_power if op == "**" else _FLOAT_UFUNCS[op]
         by_zero = self._error("division_by_zero", f"division by zero in {excerpt(node.text, 100)}")
         infinite = self._error("out_of_range", f"{excerpt(node.text, 100)} has no finite value")
-        divides = op in ("/", "//", "%")
+        constant = right.is_constant and right.node.value
+        divides = op in ("/", "//", "%") and not constant  # by what may be 0
 
         def run(rows: FieldReader) -> Column:
             left, right = a(rows), b(rows)
@@ -118,11 +121,7 @@ class NumberBinder(Binder):
         names = (one.name, other.name)
         if op == "/" and names == ("duration", "duration"):
             unit = max(one.unit, other.unit, key=UNITS.__getitem__)
-            whole = integer(-(2**63), 2**63 - 1)
-            parts = [
-                Bound(part.node, whole, self._converted(part, part.kind._replace(unit=unit))) for part in (left, right)
-            ]
-            return FLOAT, self._floats(node, *parts)
+            return FLOAT, self._floats(node, *(self._counted(part, unit) for part in (left, right)))
         result = {
             ("time", "-", "time"): "duration",
             ("time", "+", "duration"): "time",
@@ -135,13 +134,18 @@ class NumberBinder(Binder):
             words = one.word if one.word == other.word else f"{one.word} and {other.word}"
             self._refuse(node, f"{op} does not take {words}")
         unit = max(one.unit, other.unit, key=UNITS.__getitem__)
-        whole = integer(-(2**63), 2**63 - 1)
-        one_side, other_side = (
-            Bound(part.node, whole, self._converted(part, part.kind._replace(unit=unit))) for part in (left, right)
-        )
-        _, run = self._integers(node, one_side, other_side)
+        _, run = self._integers(node, *(self._counted(part, unit) for part in (left, right)))
         kind = Kind(result, unit=unit)
         return kind, run if result == "duration" else self._within_years(node, kind, run)
+
+    def _counted(self, part: Bound, unit: str) -> Bound:
+        """Return a time or duration as its number of units, with the bounds that are known without data."""
+        low, high, node = -(2**63), 2**63 - 1, part.node
+        if node.op == "time_of_day":
+            low, high = 0, 86_400 * UNITS[unit]
+        elif part.is_constant and part.kind.name == "duration":
+            low = high = node.value // timedelta(microseconds=1) * UNITS[unit] // UNITS["us"]
+        return Bound(node, integer(low, high), self._converted(part, part.kind._replace(unit=unit)))
 
     def _within_years(self, node: Node, kind: Kind, part: Run) -> Run:
         """Reject times before the year 1 or after 9999, which Python cannot hold."""
@@ -210,7 +214,7 @@ class NumberBinder(Binder):
         return FLOAT, lambda rows: replaced(part.run(rows), lambda data: arithmetic.rounded(data, digits))
 
     def _real_function(self, node: Node) -> tuple[Kind, Run]:
-        """Bind sqrt, log or exp; a finite argument without a finite result is an error."""
+        """Bind sqrt, log, exp, sin or cos; a finite argument without a finite result is an error."""
         part = self._number(node)
         name = {"log": "ln"}.get(node.op, node.op)
         code = self._error("out_of_range", f"{excerpt(node.text, 100)} has no finite value")
@@ -242,7 +246,7 @@ class NumberBinder(Binder):
         "neg": _negative,
         "abs": _abs,
         **dict.fromkeys(("round", "floor", "ceil"), _rounding),
-        **dict.fromkeys(("sqrt", "log", "exp"), _real_function),
+        **dict.fromkeys(("sqrt", "log", "exp", "sin", "cos"), _real_function),
         "is_nan": _is_nan,
     }
 

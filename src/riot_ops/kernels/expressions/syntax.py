@@ -11,7 +11,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -33,19 +33,20 @@ MAX_DIGITS = 15
 #: By function, the smallest and the largest number of arguments; those of ``field``, ``time`` and ``duration`` are
 #: constants.
 FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(("abs", "floor", "ceil", "sqrt", "log", "exp", "is_nan"), (1, 1)),
+    **dict.fromkeys(("abs", "floor", "ceil", "sqrt", "log", "exp", "sin", "cos", "is_nan"), (1, 1)),
     "round": (1, 2),
     **dict.fromkeys(("min", "max", "coalesce"), (2, MAX_NODES)),
     **dict.fromkeys(("lower", "upper", "strip", "len"), (1, 1)),
     **dict.fromkeys(("startswith", "endswith", "contains", "matches"), (2, 2)),
-    **dict.fromkeys(("hour", "minute", "day", "weekday", "month", "year"), (1, 1)),
+    **dict.fromkeys(("hour", "minute", "day", "weekday", "month", "year", "time_of_day"), (1, 1)),
+    "floor_time": (2, 2),
     **dict.fromkeys(("field", "time", "duration"), (1, 1)),
 }
 #: Functions whose last argument is a constant text.
 _SEARCHES = ("startswith", "endswith", "contains", "matches")
 _TEXT_FUNCTIONS = ("lower", "upper", "strip", "len", *_SEARCHES)
 _TIME_FUNCTIONS = ("hour", "minute", "day", "weekday", "month", "year")
-_NUMBER_FUNCTIONS = ("floor", "ceil", "sqrt", "log", "exp", "is_nan", "round")
+_NUMBER_FUNCTIONS = ("floor", "ceil", "sqrt", "log", "exp", "sin", "cos", "is_nan", "round")
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
@@ -73,12 +74,12 @@ class Node(NamedTuple):
     Parameters
     ----------
     op : str
-        What it computes: ``field`` and ``const`` with a value; ``and``, ``or``, ``not``, ``if`` (condition, then,
-        else), ``in`` (with its constants as value), ``is_null``, a comparison, an arithmetic operator, ``neg``, or a
-        function.
+        What it computes: ``field``, ``const`` and ``floor_time`` with a value; ``and``, ``or``, ``not``, ``if``
+        (condition, then, else), ``in`` (with its constants as value), ``is_null``, a comparison, an arithmetic
+        operator, ``neg``, or a function.
     args : tuple of Node
     value : object
-        Name of a field, a constant, or the constants of ``in``.
+        Name of a field, a constant, the constants of ``in``, or the length of the intervals of ``floor_time``.
     text : str
         Its source, for messages.
     at : int
@@ -287,6 +288,8 @@ class _Parser:
             return self._named_constant(node, name, args[0])
         if name in _SEARCHES:
             return self._search(node, name, args, name)
+        if name == "floor_time":
+            return self._made(node, name, args[:1], self._interval(node, args[1]))
         digits = args[1].value if name == "round" and len(args) == 2 else 0
         if type(digits) is not int or abs(digits) > MAX_DIGITS:
             self._refuse(node, f"round takes a constant number of digits, at most {MAX_DIGITS}")
@@ -310,6 +313,16 @@ class _Parser:
             except ConfigError as error:
                 self._refuse(node, str(error))
         return self._made(node, "const", value=self._time(node, text))
+
+    def _interval(self, node: ast.Call, arg: Node) -> timedelta:
+        """Return the length of the intervals of ``floor_time``."""
+        try:
+            length = duration(arg.value) if arg.op == "const" and isinstance(arg.value, str) else timedelta(0)
+        except ConfigError as error:
+            self._refuse(node, str(error))
+        if length <= timedelta(0):
+            self._refuse(node, "floor_time takes a constant duration longer than 0, as in floor_time(at, '1min')")
+        return length
 
     def _time(self, node: ast.Call, text: str) -> datetime:
         try:

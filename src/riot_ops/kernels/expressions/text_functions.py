@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.expressions.binding import Binder, Binders, Bound, FieldReader, Run
-from riot_ops.kernels.expressions.columns import BOOL, NULL, Column, Kind, integer, truth_of, valid_of
+from riot_ops.core.errors import excerpt
+from riot_ops.core.schema import EARLIEST
+from riot_ops.kernels.expressions.binding import Binder, Binders, Bound, FieldReader, Run, replaced
+from riot_ops.kernels.expressions.columns import BOOL, NULL, UNITS, Column, Kind, integer, marked, truth_of, valid_of
 from riot_ops.kernels.expressions.syntax import Node
 from riot_ops.kernels.text.strings import contains
 
-__all__ = ["CLOCK", "TextBinder"]
+__all__ = ["TextBinder"]
 
-#: By function of a time, that of Arrow.
-CLOCK = {
-    "hour": "hour",
-    "minute": "minute",
-    "day": "day",
-    "weekday": "day_of_week",
-    "month": "month",
-    "year": "year",
-}
+#: By function of a time, the seconds of a part, how many parts are a cycle, and the part of the epoch, a Thursday.
+CYCLES = {"hour": (3_600, 24, 0), "minute": (60, 60, 0), "weekday": (86_400, 7, 3)}
+CALENDAR = ("day", "month", "year")
 
 
 class TextBinder(Binder):
@@ -69,8 +66,16 @@ class TextBinder(Binder):
 
         return integer(0, 2**31 - 1), run
 
+    def _searched(self, node: Node) -> Callable[[FieldReader], tuple[Any, Any]]:
+        """Return a function that returns the texts to search and their errors; bytes need not be valid text."""
+        name: str = node.args[0].value
+        is_field = node.args[0].op == "field" and name in self.schema.names
+        if not is_field or node.op == "matches" or self.schema.field(name).type not in (pa.binary(), pa.large_binary()):
+            return self._text(node)[1]
+        return lambda rows: (rows.rows.column(name), None)
+
     def _search(self, node: Node) -> tuple[Kind, Run]:
-        _, part = self._text(node)
+        part = self._searched(node)
         wanted = node.args[1].value
         function: Callable[[Any], Any] = {
             "contains": lambda texts: contains(texts, wanted),
@@ -89,13 +94,25 @@ class TextBinder(Binder):
 
         return BOOL, run
 
-    def _clock(self, node: Node) -> tuple[Kind, Run]:
+    def _moment(self, node: Node) -> Bound:
         part = self.bind(node.args[0])
         if part.kind == NULL:
             part = Bound(part.node, Kind("time", unit="us"), self._converted(part, Kind("time", unit="us")))
         if part.kind.name != "time":
             self._refuse(node, f"{node.op} takes a time, not a {part.kind.word}")
-        function, dtype = getattr(pc, CLOCK[node.op]), pa.timestamp(part.kind.unit)
+        return part
+
+    def _clock(self, node: Node) -> tuple[Kind, Run]:
+        part = self._moment(node)
+        seconds, parts, first = CYCLES[node.op]
+        length = seconds * UNITS[part.kind.unit]
+        return integer(0, parts - 1), lambda rows: replaced(
+            part.run(rows), lambda data: (data // length + first) % parts
+        )
+
+    def _calendar(self, node: Node) -> tuple[Kind, Run]:
+        part = self._moment(node)
+        function, dtype = getattr(pc, node.op), pa.timestamp(part.kind.unit)
 
         def run(rows: FieldReader) -> Column:
             data, valid, bad = part.run(rows)
@@ -104,9 +121,36 @@ class TextBinder(Binder):
 
         return integer(0, 9999), run
 
+    def _floor_time(self, node: Node) -> tuple[Kind, Run]:
+        part = self._moment(node)
+        length, kind = node.value // timedelta(microseconds=1), part.kind
+        if length * UNITS[kind.unit] % UNITS["us"]:  # shorter than the unit
+            kind = Kind("time", unit="us")
+        every, run_part = length * UNITS[kind.unit] // UNITS["us"], self._converted(part, kind)
+        if every >= 2**63:
+            self._refuse(node, f"intervals of nanoseconds are shorter than 292 years, not {node.value}")
+        first = EARLIEST // UNITS["us"] * UNITS[kind.unit]
+        code = self._error("out_of_range", f"{excerpt(node.text, 100)} is before the year 1")
+
+        def run(rows: FieldReader) -> Column:
+            data, valid, bad = run_part(rows)
+            found = data // every * every
+            wrong = found > data if kind.unit == "ns" else found < first  # 64 bits of nanoseconds end before
+            return Column(found, valid, marked(bad, wrong if valid is None else wrong & valid, code))
+
+        return kind, run
+
+    def _time_of_day(self, node: Node) -> tuple[Kind, Run]:
+        part = self._moment(node)
+        day = 86_400 * UNITS[part.kind.unit]
+        return Kind("duration", unit=part.kind.unit), lambda rows: replaced(part.run(rows), lambda data: data % day)
+
     binders: ClassVar[Binders] = {
         **dict.fromkeys(("lower", "upper", "strip"), _text_function),
         "len": _length,
         **dict.fromkeys(("startswith", "endswith", "contains", "matches"), _search),
-        **dict.fromkeys(CLOCK, _clock),
+        **dict.fromkeys(CYCLES, _clock),
+        **dict.fromkeys(CALENDAR, _calendar),
+        "floor_time": _floor_time,
+        "time_of_day": _time_of_day,
     }

@@ -14,7 +14,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import both_requirements
 from riot_ops.core.order import is_ordinal
-from riot_ops.kernels.arrays.arrow import boolean_column
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import boolean_column, replace_column
+from riot_ops.kernels.expressions.binding import FieldReader
 from riot_ops.kernels.expressions.columns import arrow_column
 from riot_ops.kernels.expressions.expression import BoundExpression, Expression, reject_bad
 from riot_ops.task import Case, Requirement, StatelessTask, register, with_field
@@ -34,7 +36,8 @@ class Compute(StatelessTask):
     expressions : mapping of str to str
         By name of the field to add, an expression as of :class:`Filter`; the only parameter that may be given by
         position. A field of the input is replaced only if its own expression reads it, as in
-        ``{"value": "value * 2"}``; any other expression with its name is refused when the dataflow is built.
+        ``{"value": "value * 2"}``; any other expression with its name is refused when the dataflow is built. That of
+        ``event_time`` must give a time.
 
     Shapes and rates
     ----------------
@@ -102,6 +105,10 @@ class Compute(StatelessTask):
                     f"{self.name()}: the expression of {name!r} would replace a field of the input that it does not "
                     "read; give its result another name, or drop that field before"
                 )
+            if name == "event_time" and bound.arrow_type != TIMESTAMP:
+                raise ConfigError(
+                    f"{self.name()}: the expression of 'event_time' gives {bound.arrow_type}, it must give {TIMESTAMP}"
+                )
             out = with_field(out, pa.field(name, bound.arrow_type))
         return out
 
@@ -115,18 +122,15 @@ class Compute(StatelessTask):
         return bounds
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        schema, rows = self.output_schema(batch.schema), batch.num_rows
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        wrong = np.zeros(rows, np.bool_)
+        out, rows, wrong, fields = batch, batch.num_rows, np.False_, FieldReader(batch)
         for name, bound in self._bound(batch.schema).items():
-            column = bound.column(batch)
+            column = bound.column(fields)
             if column.bad is not None:
                 bad = np.where(wrong, 0, column.bad)  # a record is rejected once
                 reject_bad(batch, bad, bound.errors, dead)
-                wrong |= bad != 0
-            columns[name] = arrow_column(column, bound.kind, rows)
-        out = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-        return out.filter(boolean_column(~wrong)) if wrong.any() else out
+                wrong = wrong | (bad != 0)
+            out = replace_column(out, name, arrow_column(column, bound.kind, rows))
+        return out.filter(boolean_column(~np.broadcast_to(wrong, rows))) if wrong.any() else out
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -143,6 +147,7 @@ class Compute(StatelessTask):
         yield Case(cls({"spread": "größe - low", "wide": "größe - low > 0.1 * abs(low)"}), batch)
         yield Case(cls({"next": "n + 1", "share": "größe / n"}), batch, "errors")
         yield Case(cls({"größe": "round(größe, 1)", "hour": "hour(at)", "since": "at - time('2024-05-01')"}), batch)
+        yield Case(cls({"week": "floor_time(at, '7d')", "sine": "sin(time_of_day(at) / duration('1h'))"}), batch)
         yield Case(cls({"kind": "coalesce(strip(lower(kind)), 'none')", "unit": "'°C' if n > 0 else '-'"}), batch)
 
 
@@ -156,10 +161,10 @@ def _normalized(given: Any) -> tuple[tuple[str, str], ...]:
         if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise _wrong(given)
         name, text = pair
-        if not name or name in ("seq", "event_time") or is_ordinal(name):
+        if not name or name == "seq" or is_ordinal(name):
             raise ConfigError(
-                f"Compute: expressions must not name {name!r}: a name is not empty, and seq, ordinals and event_time "
-                "are kept unchanged"
+                f"Compute: expressions must not name {name!r}: a name is not empty, and seq and ordinals are kept "
+                "unchanged"
             )
         try:
             name.encode()
