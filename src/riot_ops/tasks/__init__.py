@@ -57,14 +57,19 @@ if TYPE_CHECKING:
     from riot_ops.tasks.window.change_detector import ChangeDetector
     from riot_ops.tasks.window.collect import Collect
     from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
-    from riot_ops.tasks.window.moving_average import MovingAverage
-    from riot_ops.tasks.window.presets import ClippedAverage, ExponentialAverage, RunningCount, Variance
+    from riot_ops.tasks.window.presets import (
+        ClippedAverage,
+        ExponentialAverage,
+        MovingAverage,
+        RunningCount,
+        SlidingSum,
+        Variance,
+    )
     from riot_ops.tasks.window.running_median import RunningMedian
     from riot_ops.tasks.window.running_summary import RunningSummary
     from riot_ops.tasks.window.running_totals import RunningTotals
     from riot_ops.tasks.window.share_above import ShareAbove
     from riot_ops.tasks.window.slice_means import SliceMeans
-    from riot_ops.tasks.window.sliding_sum import SlidingSum
     from riot_ops.tasks.window.sliding_totals import SlidingTotals
     from riot_ops.tasks.window.sliding_window import SlidingWindow
     from riot_ops.tasks.window.sort_by_event_time import SortByEventTime
@@ -105,7 +110,7 @@ _TASKS = {
     "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
     "Lookup": ("LKP", "riot_ops.tasks.lookup.lookup"),
     "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
-    "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
+    "MovingAverage": ("AVG", "riot_ops.tasks.window.presets"),
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
     "ParseAccessLog": ("PAL", "riot_ops.tasks.parse.parse_access_log"),
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
@@ -127,7 +132,7 @@ _TASKS = {
     "ShareAbove": ("SHA", "riot_ops.tasks.window.share_above"),
     "SliceMeans": ("SLM", "riot_ops.tasks.window.slice_means"),
     "SlidingRegression": ("SLR", "riot_ops.tasks.predict.sliding_regression"),
-    "SlidingSum": ("SSM", "riot_ops.tasks.window.sliding_sum"),
+    "SlidingSum": ("SSM", "riot_ops.tasks.window.presets"),
     "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
     "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),

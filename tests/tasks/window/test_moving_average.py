@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.tasks.window.moving_average import MovingAverage
+from riot_ops.tasks import MovingAverage
 from tests.reference import moving_average as reference
 from tests.reference.splits import KEYS, READINGS, run
 from tests.search import depth
@@ -141,6 +141,12 @@ def test_growing_windows_emit_every_record():
 def test_wrong_window_is_refused():
     with pytest.raises(ConfigError, match="window = 0"):
         MovingAverage(window=0)
+
+
+@pytest.mark.parametrize("fields", [{"output": "count"}, {"value": "count"}])
+def test_mean_in_the_field_of_the_count_is_refused(fields):
+    with pytest.raises(ConfigError, match="output must differ from 'count'"):
+        MovingAverage(**fields)
 
 
 def test_default_window_has_ten_readings():

@@ -35,6 +35,7 @@ from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggr
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
+from riot_ops.tasks.window.windowing.reading_windows import ReadingWindows
 from riot_ops.tasks.window.windowing.running_windows import RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.sliding_windows import SlidingWindows
@@ -66,6 +67,10 @@ class WindowTask(KeyedTask, ReadableState):
     aggregates: Any
     #: When a result is emitted.
     emit: Any = "each"
+    #: The field of the readings that a window has a number of: a record without one belongs to none. None: records.
+    reading: str | None = None
+    #: Whether the end of a bounded stream emits windows of readings that are not full.
+    partial: bool = False
     allowed_lateness: Duration = ZERO
     max_ahead: Duration | None = None
 
@@ -76,7 +81,7 @@ class WindowTask(KeyedTask, ReadableState):
 
     def bound_aggregates(self, schema: pa.Schema | None = None) -> dict[str, BoundAggregate]:
         """Return the aggregates by output field, bound to the types of ``schema``."""
-        if schema is None:
+        if schema is None or self.reading is not None:  # readings are float64
             return self._bound
         last = self._last_bound[0]  # every batch asks for it
         if not (schema is last[0] or schema.equals(last[0])):
@@ -107,6 +112,8 @@ class WindowTask(KeyedTask, ReadableState):
     @functools.cached_property
     def assigner(self) -> Assigner:
         """What assigns records to the windows of the frame."""
+        if self.reading is not None:
+            return ReadingWindows(self.reading, self.aggregates, self.frame, self.partial)
         stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
         if isinstance(self.frame, Unbounded):
             return RunningWindows(stats, self.emit)
@@ -151,7 +158,7 @@ class WindowTask(KeyedTask, ReadableState):
             fields = ([] if of is None else [(of, one.needs)]) + ([] if one.weight is None else [one.weight])
             for field, needed in fields:
                 needs[field] = both_requirements(needs.get(field), needed)
-        return needs
+        return needs if self.reading is None else {**needs, self.reading: "number"}
 
     @functools.cached_property
     def _checked(self) -> tuple[str, ...]:
@@ -160,6 +167,8 @@ class WindowTask(KeyedTask, ReadableState):
 
     @functools.cached_property
     def float64_fields(self) -> tuple[str, ...]:
+        if self.reading is not None:
+            return (self.reading,)
         bound = self.bound_aggregates()
         # the sum behind a mean is exact
         computed = [self.aggregates[name] for name, one in bound.items() if one.needs == "number"]
@@ -238,7 +247,7 @@ class WindowTask(KeyedTask, ReadableState):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assigner = cast("CountWindows | RunningWindows | SlidingWindows", self.assigner)
+        assigner = cast("CountWindows | ReadingWindows | RunningWindows | SlidingWindows", self.assigner)
         return assigner.run(self, batch, slots, state, dead)
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
@@ -263,4 +272,7 @@ class WindowTask(KeyedTask, ReadableState):
         return batch_results, timer_results
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        return self.assigner.flush_partial(self, keys, state) if isinstance(self.assigner, CountWindows) else None
+        assigner = self.assigner
+        if isinstance(assigner, (CountWindows, ReadingWindows)):
+            return assigner.flush_partial(self, keys, state)
+        return None
