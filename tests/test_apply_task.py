@@ -24,7 +24,7 @@ TASK = t.RunningCount(by="device")
     ids=["pandas", "polars", "table", "batch"],
 )
 def test_result_is_of_the_kind_of_the_frame(make):
-    result = ro.apply(TASK, make(COLUMNS), errors="drop")
+    result = ro.apply(TASK, make(COLUMNS), on_error="drop")
     assert isinstance(result, type(make(COLUMNS)))
     assert list(result["count"]) == [1, 1, 2] or result["count"].to_pylist() == [1, 1, 2]
 

@@ -128,11 +128,11 @@ def test_verb_is_its_task(step):
     ],
     ids=["map", "flat_map", "filter", "fold"],
 )
-def test_verb_passes_name_version_and_id_on(verb):
-    stream = verb(readings(), name="step", version=3)
+def test_verb_passes_label_revision_and_id_on(verb):
+    stream = verb(readings(), label="step", revision=3)
     task = stream.flow.nodes[stream.id].task
     assert (stream.id, task.label, task.revision) == ("step", "step", 3)
-    other = verb(readings(), name="step", id="other")
+    other = verb(readings(), label="step", id="other")
     assert (other.id, other.flow.nodes["other"].task.label) == ("other", "step")
 
 
@@ -293,9 +293,9 @@ def test_other_things_are_refused():
         s.apply(ro.MemorySink())
     with pytest.raises(ConfigError, match="expected a task"):
         s.key_by("device").apply(double)
-    with pytest.raises(ConfigError, match="filter: version = 1 is for a function, got the expression 'value > 1'"):
-        s.filter("value > 1", version=1)
-    with pytest.raises(ConfigError, match="name = 'some' is for a function"):
+    with pytest.raises(ConfigError, match="filter: revision = 1 is for a function, got the expression 'value > 1'"):
+        s.filter("value > 1", revision=1)
+    with pytest.raises(ConfigError, match="label = 'some' is for a function"):
         s.filter("value > 1", "some")
     with pytest.raises(ConfigError, match="condition"):
         s.filter("value >")

@@ -94,7 +94,7 @@ def test_hours_are_those_of_polars():
     fields = ("device", "window_start", "mean")
     assert sorted(rows(here, *fields), key=lambda row: (row["device"], row["window_start"])) == wanted
     task = t.Window(by="device", frame="1h", aggregates={"mean": ("value", "mean")})
-    one = ro.apply(task, frame, errors="drop").select(fields).sort("device", "window_start")
+    one = ro.apply(task, frame, on_error="drop").select(fields).sort("device", "window_start")
     assert one.to_dicts() == wanted
 
 

@@ -15,9 +15,9 @@ F = TypeVar("F")
 
 def apply(
     task: Task,
-    frame: F,
+    df: F,
     *,
-    errors: Literal["column", "drop"] = "column",
+    on_error: Literal["column", "drop"] = "column",
     order: Literal["auto", "arrival", "event_time"] = "auto",
     partitions: int | None = None,
     buffering: Buffering | str | None = None,
@@ -29,12 +29,12 @@ def apply(
 
     >>> import pyarrow as pa
     >>> from riot_ops import tasks
-    >>> apply(tasks.RunningCount(by="word"), pa.table({"word": ["so", "it", "so"]}), errors="drop").to_pydict()
+    >>> apply(tasks.RunningCount(by="word"), pa.table({"word": ["so", "it", "so"]}), on_error="drop").to_pydict()
     {'word': ['so', 'it', 'so'], 'count': [1, 1, 2]}
     """
     if not isinstance(task, Task):
         raise ConfigError(f"apply takes a task and a frame, got {value_text(task)} as the task")
     result: F = task.transform(
-        frame, errors=errors, order=order, partitions=partitions, buffering=buffering, streaming=streaming
+        df, on_error=on_error, order=order, partitions=partitions, buffering=buffering, streaming=streaming
     )
     return result

@@ -67,12 +67,12 @@ class Stream:
 
     def map(
         self,
-        fn: Callable[[Row], Row],
+        function: Callable[[Row], Row],
         schema: Fields | None = None,
-        name: str | None = None,
+        label: str | None = None,
         *,
         adds: Fields | None = None,
-        version: int | str | None = None,
+        revision: int | str | None = None,
         id: str | None = None,
     ) -> Self:
         """Replace each record with the result of a function; see ``ro.map`` for the options.
@@ -85,16 +85,16 @@ class Stream:
         >>> flow.run([{"value": 1.5}])["double"].to_pylist()
         [{'seq': 0, 'twice': 3.0}]
         """
-        task = map_task(fn, schema, name, adds=adds, version=version)
-        return self._append(task, self._id(id, name, fn, "map"))
+        task = map_task(function, schema, label, adds=adds, revision=revision)
+        return self._append(task, self._id(id, label, function, "map"))
 
     def flat_map(
         self,
-        fn: Callable[[Row], Iterable[Row] | None],
+        function: Callable[[Row], Iterable[Row] | None],
         schema: Fields | None = None,
-        name: str | None = None,
+        label: str | None = None,
         *,
-        version: int | str | None = None,
+        revision: int | str | None = None,
         id: str | None = None,
     ) -> Self:
         """Replace each record with the records that a function returns; see ``ro.flat_map`` for the options.
@@ -107,15 +107,15 @@ class Stream:
         >>> flow.run([{"text": "on off"}])["words"]["word"].to_pylist()
         ['on', 'off']
         """
-        task = flat_map_task(fn, schema, name, version=version)
-        return self._append(task, self._id(id, name, fn, "flat_map"))
+        task = flat_map_task(function, schema, label, revision=revision)
+        return self._append(task, self._id(id, label, function, "flat_map"))
 
     def filter(
         self,
         condition: Callable[[Row], bool] | str,
-        name: str | None = None,
+        label: str | None = None,
         *,
-        version: int | str | None = None,
+        revision: int | str | None = None,
         id: str | None = None,
     ) -> Self:
         """Pass the records for which a condition is true.
@@ -124,7 +124,7 @@ class Stream:
         ----------
         condition : str or function
             An expression, see :class:`~riot_ops.tasks.Filter`; or a function of a record that returns True or False.
-        name, version : optional
+        label, revision : optional
             Options of ``ro.filter``, for a function.
 
         Examples
@@ -138,8 +138,10 @@ class Stream:
         [21.5]
         """
         if not isinstance(condition, str):
-            return self._append(filter_task(condition, name, version=version), self._id(id, name, condition, "filter"))
-        for option, value in (("name", name), ("version", version)):
+            return self._append(
+                filter_task(condition, label, revision=revision), self._id(id, label, condition, "filter")
+            )
+        for option, value in (("label", label), ("revision", revision)):
             if value is not None:
                 raise ConfigError(f"filter: {option} = {value!r} is for a function, got the expression {condition!r}")
         return self._append(tasks.Filter(condition), id)
@@ -196,17 +198,17 @@ class Stream:
         return self._append(task, id)
 
     @overload
-    def to(self, target: Task, id: str | None = None) -> Self: ...
+    def to(self, step: Task, id: str | None = None) -> Self: ...
 
     @overload
-    def to(self, target: Sink | str, id: str | None = None) -> Dataflow: ...
+    def to(self, step: Sink | str, id: str | None = None) -> Dataflow: ...
 
-    def to(self, target: Task | Sink | str, id: str | None = None) -> Self | Dataflow:
+    def to(self, step: Task | Sink | str, id: str | None = None) -> Self | Dataflow:
         """Append a task, or end the stream in a sink and return the dataflow.
 
         Parameters
         ----------
-        target : Task, Sink or str
+        step : Task, Sink or str
             A sink object gets the records of each run that names no other sink for this node. A text is the id of a
             sink whose object each run names, as with :meth:`Dataflow.sink`.
         id : str, optional
@@ -222,28 +224,28 @@ class Stream:
         >>> kept.table("kalman").num_rows
         1
         """
-        if isinstance(target, str):
+        if isinstance(step, str):
             if id is not None:
-                raise ConfigError(f"the sink {target!r} needs no id, got {id!r}: its name is its id")
-            return self.flow.sink(target, self)
-        if isinstance(target, Sink):
-            name = snake_case(type(target).__name__)
-            return self.flow.sink(self._id(id, None, name, "sink"), self, bound=target)
-        if not isinstance(target, Task):
+                raise ConfigError(f"the sink {step!r} needs no id, got {id!r}: its name is its id")
+            return self.flow.sink(step, self)
+        if isinstance(step, Sink):
+            name = snake_case(type(step).__name__)
+            return self.flow.sink(self._id(id, None, name, "sink"), self, bound=step)
+        if not isinstance(step, Task):
             raise ConfigError(
-                f"expected a task, a sink or the id of a sink, got {value_text(target)}; "
+                f"expected a task, a sink or the id of a sink, got {value_text(step)}; "
                 "a function is appended by map, flat_map or filter"
             )
-        return self._append(target, id)
+        return self._append(step, id)
 
     @overload
-    def __rshift__(self, target: Task) -> Self: ...
+    def __rshift__(self, step: Task) -> Self: ...
 
     @overload
-    def __rshift__(self, target: Sink | str) -> Dataflow: ...
+    def __rshift__(self, step: Sink | str) -> Dataflow: ...
 
-    def __rshift__(self, target: Task | Sink | str) -> Self | Dataflow:
-        return self.to(target)
+    def __rshift__(self, step: Task | Sink | str) -> Self | Dataflow:
+        return self.to(step)
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -378,11 +380,11 @@ class Stream:
         output = self.flow.add(task, self, id=id)
         return dataclasses.replace(self, nodes=output.nodes, distribution=FORWARD)
 
-    def _id(self, id: str | None, name: str | None, fn: Any, verb: str) -> str:
+    def _id(self, id: str | None, name: str | None, function: Any, verb: str) -> str:
         """Return the given id, or a free one: the name, or that of the function, or else that of the verb."""
         if id is not None:
             return id
-        names = (name, fn if isinstance(fn, str) else getattr(fn, "__name__", None))
+        names = (name, function if isinstance(function, str) else getattr(function, "__name__", None))
         usable = [one.lstrip("_") for one in names if isinstance(one, str)]
         return self.flow.free_id(next((one for one in usable if is_id(one)), verb))
 
@@ -433,16 +435,16 @@ class KeyedStream(Stream):
 
     def fold(
         self,
-        fn: Callable[[Any, Row], tuple[Any, Any]],
+        function: Callable[[Any, Row], tuple[Any, Any]],
         initial: Any = None,
         schema: Fields | None = None,
-        name: str | None = None,
+        label: str | None = None,
         *,
         ttl: timedelta | str | None = None,
-        version: int | str | None = None,
+        revision: int | str | None = None,
         id: str | None = None,
     ) -> Self:
-        """Run ``state, results = fn(state, record)`` per key; see ``ro.keyed`` for the options.
+        """Run ``state, results = function(state, record)`` per key; see ``ro.keyed`` for the options.
 
         >>> import riot_ops as ro
         >>> flow = ro.Dataflow("sums")
@@ -455,8 +457,8 @@ class KeyedStream(Stream):
         [1, 5, 3]
         """
         options = {} if ttl is None else {"ttl": ttl}
-        task = keyed(fn, initial, self.by, schema, name, version=version, **options)
-        return self._append(task, self._id(id, name, fn, "fold"))
+        task = keyed(function, initial, self.by, schema, label, revision=revision, **options)
+        return self._append(task, self._id(id, label, function, "fold"))
 
     def _append(self, task: Task, id: str | None) -> Self:
         if isinstance(task, KeyedOperator) and isinstance(task, Task):

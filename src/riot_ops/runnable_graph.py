@@ -73,7 +73,7 @@ class RunnableGraph(Graph):
         checkpoint: str | Path | None = None,
         trigger: Duration | None = None,
         max_records: int | None = None,
-        target: Duration | None = None,
+        target_duration: Duration | None = None,
         min_records: int | None = None,
         partitions: int | None = None,
         order: Literal["auto", "arrival", "event_time"] = "auto",
@@ -87,7 +87,7 @@ class RunnableGraph(Graph):
 
         return start(
             self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, trigger=trigger, max_records=max_records,
-            target=target, min_records=min_records, partitions=partitions, order=order, fuse=fuse,
+            target_duration=target_duration, min_records=min_records, partitions=partitions, order=order, fuse=fuse,
             buffering=buffering, overwrite=overwrite, probe=probe,
         )  # fmt: skip
 
@@ -95,7 +95,7 @@ class RunnableGraph(Graph):
         self,
         df: Any,
         *,
-        errors: Literal["column", "drop"] = "column",
+        on_error: Literal["column", "drop"] = "column",
         order: Literal["auto", "arrival", "event_time"] = "auto",
         partitions: int | None = None,
         fuse: Literal["auto", "exact", "coarse"] = "auto",
@@ -109,7 +109,7 @@ class RunnableGraph(Graph):
         from riot_ops.spark.frames import transform_flow
 
         return transform_flow(
-            self, df, errors=errors, order=order, partitions=partitions, fuse=fuse, buffering=buffering,
+            self, df, on_error=on_error, order=order, partitions=partitions, fuse=fuse, buffering=buffering,
             streaming=streaming,
         )  # fmt: skip
 

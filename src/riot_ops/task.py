@@ -146,7 +146,7 @@ class Task(Operator):
         self,
         df: Any,
         *,
-        errors: Literal["column", "drop"] = "column",
+        on_error: Literal["column", "drop"] = "column",
         order: Literal["auto", "arrival", "event_time"] = "auto",
         partitions: int | None = None,
         buffering: Buffering | str | None = None,
@@ -159,7 +159,7 @@ class Task(Operator):
 
         >>> import pyarrow as pa
         >>> from riot_ops import tasks
-        >>> tasks.RunningCount(by="word").transform(pa.table({"word": ["so", "it", "so"]}), errors="drop").to_pydict()
+        >>> tasks.RunningCount(by="word").transform(pa.table({"word": ["so", "it", "so"]}), on_error="drop").to_pydict()
         {'word': ['so', 'it', 'so'], 'count': [1, 1, 2]}
         """
         from riot_ops.ingest.tables import is_frame
@@ -168,12 +168,18 @@ class Task(Operator):
             from riot_ops.runtime import frame_transform
 
             return frame_transform.transform_frame(
-                self, df, errors=errors, order=order, partitions=partitions, buffering=buffering, streaming=streaming
+                self,
+                df,
+                on_error=on_error,
+                order=order,
+                partitions=partitions,
+                buffering=buffering,
+                streaming=streaming,
             )
         from riot_ops.spark import dataframe_transform
 
         return dataframe_transform.transform(
-            self, df, errors=errors, order=order, partitions=partitions, buffering=buffering, streaming=streaming
+            self, df, on_error=on_error, order=order, partitions=partitions, buffering=buffering, streaming=streaming
         )
 
     @classmethod

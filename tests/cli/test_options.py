@@ -76,7 +76,7 @@ RUN = {
     "--batch": ("10", "batch", 10),
     "--buffering": ("latency", "buffering", "latency"),
     "--trigger": ("2 seconds", "trigger", "2 seconds"),
-    "--target": ("500ms", "target", "500ms"),
+    "--target-duration": ("500ms", "target_duration", "500ms"),
     "--ticks": ("t.csv", "ticks", "t.csv"),
     "--spans": ("4", "spans", 4),
     "--start": ("5", "start", 5),
@@ -220,7 +220,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
 
     for options, wanted in (
         ({}, (None, None, None, False, 100_000, None)),
-        ({"target": "2s"}, (None, None, None, False, 100_000, "2s")),
+        ({"target_duration": "2s"}, (None, None, None, False, 100_000, "2s")),
         (
             {
                 "cores": 3,
@@ -228,7 +228,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
                 "buffering": "latency",
                 "overwrite": True,
                 "batch": 5,
-                "target": "500ms",
+                "target_duration": "500ms",
             },
             (3, "2 seconds", "latency", True, 5, "500ms"),
         ),
@@ -237,7 +237,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
         job.folder.mkdir()
         job._run_spark(Flow, "source", None, Console(quiet=True))
         given = kept.given
-        names = ("trigger", "buffering", "overwrite", "max_records", "target")
+        names = ("trigger", "buffering", "overwrite", "max_records", "target_duration")
         found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
         assert (given["checkpoint"], given["sinks"].folder, given["source"]) == (
@@ -269,8 +269,14 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
         (["run", "flow.json", "--broker", "memory://b"], "--broker is not for flow.json"),
         (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
         (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
-        (["run", "stats", "--runner", "local", "--target", "1s"], "--target is for --runner spark, got '1s';"),
-        (["run", "stats", "--target", "0s"], "--target must be > 0 and at most 1e+09 seconds, got 0.0"),
+        (
+            ["run", "stats", "--runner", "local", "--target-duration", "1s"],
+            "--target-duration is for --runner spark, got '1s';",
+        ),
+        (
+            ["run", "stats", "--target-duration", "0s"],
+            "--target-duration must be > 0 and at most 1e+09 seconds, got 0.0",
+        ),
         (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
         (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
         (["show", "KAL", "KAL"], "a second name is for applications, got 'KAL' for KAL"),

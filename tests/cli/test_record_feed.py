@@ -179,11 +179,11 @@ def test_options_of_read_reach_the_files(flow, tmp_path):
     rows = ["a;1.1.2026 0:00;1,5", "a;1.1.2026 0:00:02;-", "a;01.01.2026 01:00;2,5", "x;25.10.2026 02:30;1,0"]
     path.write_text("Export, made, by, hand\n# units\n" + "\n".join(rows) + "\n")
     options = {
-        "columns": "device,at,value", "delimiter": ";", "skip": 1, "comment": "#", "decimal": ",", "tz": "Europe/Berlin",
+        "header": "device,at,value", "delimiter": ";", "skip_rows": 1, "comment": "#", "decimal": ",", "tz": "Europe/Berlin",
         "time_format": "%d.%m.%Y %H:%M", "ambiguous": "latest",
     }  # fmt: skip
     given = [f"--read={name}={value}" for name, value in options.items()]
-    run(flow, path, "--time", "at", *given, "--read=missing=-", "--read=missing=")
+    run(flow, path, "--time", "at", *given, "--read=null_values=-", "--read=null_values=")
     found = pq.read_table(tmp_path / "out" / "avg").to_pylist()
     assert [(row["event_time"].hour, row["value"]) for row in found] == [(0, 2.0)]
     errors = pq.read_table(tmp_path / "out" / "errors")
@@ -193,10 +193,10 @@ def test_options_of_read_reach_the_files(flow, tmp_path):
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        ("decimals=,", '--read must be NAME=VALUE with a NAME of columns, delimiter, .* did you mean "decimal"'),
+        ("decimals=,", '--read must be NAME=VALUE with a NAME of header, delimiter, .* did you mean "decimal"'),
         ("decimal", "got 'decimal'"),
-        ("skip=two", "skip must be a whole number >= 0, got 'two'"),
-        ("quoted_missing=yes", "quoted_missing must be True or False, got 'yes'"),
+        ("skip_rows=two", "skip_rows must be a whole number >= 0, got 'two'"),
+        ("quoted_nulls=yes", "quoted_nulls must be True or False, got 'yes'"),
     ],
 )
 def test_wrong_options_of_read_are_refused(flow, tmp_path, option, text):
@@ -211,4 +211,4 @@ def test_options_of_read_are_refused_for_messages(tmp_path):
     lines.sink("out", lines.source("messages"))
     (tmp_path / "flow.json").write_text(lines.to_json())
     with pytest.raises(ConfigError, match="--read is for a dataflow's JSON file"):
-        FlowJob(str(tmp_path / "flow.json"), runner="local", read=("skip=1",))
+        FlowJob(str(tmp_path / "flow.json"), runner="local", read=("skip_rows=1",))

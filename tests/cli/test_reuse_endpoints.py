@@ -106,7 +106,7 @@ def test_queries_on_spark_over_one_subscription_are_merged(spark, mosquitto, tmp
         host, _, port = mosquitto.url.removeprefix("mqtt://").partition(":")
         multiple([("one/a", str(n).encode(), 1, False) for n in numbers], host, int(port))
 
-    manager = ReuseManager(SparkBackend(spark, tmp_path / "back", partitions=2, join=False, tries=0))
+    manager = ReuseManager(SparkBackend(spark, tmp_path / "back", partitions=2, join=False, max_tries=0))
     sinks = {name: ro.MemorySink() for name in ("ada", "bob")}
     for name, sink in sinks.items():
         flow = ro.Dataflow(name)

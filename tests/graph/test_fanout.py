@@ -72,7 +72,7 @@ def test_steps_with_other_readers_or_writing_the_key_stay():
     plan = flow.plan()
     assert set(crossing(plan)) == {"f0", "in0"} and {"f0", "g"} <= set(stages(plan)[0])
     keys = fan(
-        5, tasks=lambda i: ro.map(lambda row: {"device": "x"}, adds={"device": "string"}, name="same", version=i)
+        5, tasks=lambda i: ro.map(lambda row: {"device": "x"}, adds={"device": "string"}, label="same", revision=i)
     )
     assert set(crossing(keys.plan())) == {f"f{i}" for i in range(5)}
 

@@ -83,7 +83,7 @@ def branches(choose, order=None):
     tasks = [
         *(t.KalmanFilter(by=("device",), process_noise=q) for q in (0.5, 0.25)),
         t.RangeFilter(bounds={"light": (-20, 30)}),
-        ro.map(lambda row: {"value": 1.0}, adds={"value": "double"}, name="one"),
+        ro.map(lambda row: {"value": 1.0}, adds={"value": "double"}, label="one"),
     ]
     ways = [source.to(task, id=f"w{place}") for place, task in enumerate(choose.sample(tasks, 3))]
     ways = [source, *ways] if choose.random() < 0.3 else ways
@@ -133,7 +133,7 @@ def test_functions_of_one_name_are_merged_in_the_given_order():
     flow = ro.Dataflow("f")
     source = flow.source("in", schema=SCHEMA)
     ways = [
-        source.to(ro.map(f, adds={"value": "double"}, name="same"), id=id)
+        source.to(ro.map(f, adds={"value": "double"}, label="same"), id=id)
         for id, f in (("y", lambda row: {"value": 1.0}), ("x", lambda row: {"value": 2.0}))
     ]
     for order in (ways, ways[::-1]):

@@ -69,7 +69,7 @@ def _count(by):
 def test_changed_field_needs_another_shuffle():
     flow = ro.Dataflow("changing")
     counted = flow.source("in", schema=SCHEMA).to(_count("device"), id="n")
-    renamed = counted.to(ro.map(lambda row: {**row, "device": row["device"][:1]}, name="short"), id="short")
+    renamed = counted.to(ro.map(lambda row: {**row, "device": row["device"][:1]}, label="short"), id="short")
     flow.sink("out", renamed.to(_count("device"), id="again"), counted.to(_count("device"), id="same"))
     stages_of = [[step.id for step in stage.steps if step.keyed] for stage in plan(flow).stages]
     assert stages_of == [[], ["n", "same"], ["again"]]

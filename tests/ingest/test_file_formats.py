@@ -42,7 +42,7 @@ def test_rows_of_csv_may_be_larger_than_a_block(tmp_path, monkeypatch, rows, hea
         csv.writer(file).writerows([["n", "text"], *rows] if header else rows)
     flow = ro.Dataflow("long")
     flow.sink("out", flow.source("rows", schema={"n": "int64", "text": "string"}))
-    result = flow.run(ro.read(path, columns=None if header else ["n", "text"]))
+    result = flow.run(ro.read(path, header=None if header else ["n", "text"]))
     good = [row for row in rows if len(row) == 2]
     assert [[str(r["n"]), r["text"]] for r in result["rows"].to_pylist()] == good
     assert result.errors["seq"].to_pylist() == [i for i, row in enumerate(rows) if len(row) != 2]

@@ -82,13 +82,13 @@ def test_csv_options(tmp_path):
     file.write_bytes("ä;1,5;-\nNA;1;NA\n".encode("latin-1"))
     schema = {"device": "string", "value": "string", "more": "string"}
     source = ro.read(
-        file, format="csv", columns=["device", "value", "more"], delimiter=";", missing=["NA"], encoding="latin-1"
+        file, format="csv", header=["device", "value", "more"], delimiter=";", null_values=["NA"], encoding="latin-1"
     )
     assert ran(source, schema)[0] == [
         {"seq": 0, "device": "ä", "value": "1,5", "more": "-"},
         {"seq": 1, "device": None, "value": "1", "more": None},
     ]
-    source = ro.read(file, format="csv", columns=["device", "value", "more"], delimiter=";")
+    source = ro.read(file, format="csv", header=["device", "value", "more"], delimiter=";")
     assert [e[1] for e in ran(source, schema)[1]] == ["invalid_utf8"]
     assert ran(source, schema)[0][0]["more"] == "NA", "only an empty cell means null"
 
@@ -289,9 +289,9 @@ def test_large_records_form_small_batches(tmp_path, name):
         ({"time_unit": "ms"}, "time_unit applies to the column named by time; give time as well"),
         ({"delimiter": ";;"}, "delimiter must be one ASCII character"),
         ({"delimiter": '"'}, "delimiter must be one ASCII character"),
-        ({"columns": ["a", "a"]}, "columns must name each column once"),
-        ({"columns": "ab"}, "columns must name each column once"),
-        ({"missing": "NA"}, "missing must be a list of texts, got 'NA'"),
+        ({"header": ["a", "a"]}, "header must name each column once"),
+        ({"header": "ab"}, "header must name each column once"),
+        ({"null_values": "NA"}, "null_values must be a list of texts, got 'NA'"),
         ({"encoding": "utf-9"}, "encoding must be one of text .* got 'utf-9'"),
     ],
     ids=str,
@@ -304,7 +304,7 @@ def test_invalid_options_are_refused(tmp_path, options, text):
 
 def test_options_of_another_format_are_refused(tmp_path):
     pq.write_table(pa.table({"at": pa.array([0], US), "event_time": pa.array([0], US)}), tmp_path / "a.parquet")
-    for name, value in (("columns", ["a"]), ("delimiter", ";"), ("missing", ["-"]), ("encoding", "latin-1")):
+    for name, value in (("header", ["a"]), ("delimiter", ";"), ("null_values", ["-"]), ("encoding", "latin-1")):
         with pytest.raises(ConfigError, match=f"{name} applies to CSV only, the files are parquet"):
             ro.read(tmp_path / "a.parquet", **{name: value})
     with pytest.raises(ConfigError, match=r"time_unit is for numbers, the column 'at' of .* holds timestamp"):

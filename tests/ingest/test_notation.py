@@ -63,13 +63,13 @@ def export(tmp_path):
     return path
 
 
-OPTIONS = {"delimiter": ";", "skip": 2, "comment": "#", "decimal": ",", "missing": ["", "-"]}
+OPTIONS = {"delimiter": ";", "skip_rows": 2, "comment": "#", "decimal": ",", "null_values": ["", "-"]}
 
 
-@pytest.mark.parametrize("quoted_missing", [False, True])
-def test_decimal_commas_lines_before_the_header_and_comments_are_read_as_pandas_does(export, quoted_missing):
+@pytest.mark.parametrize("quoted_nulls", [False, True])
+def test_decimal_commas_lines_before_the_header_and_comments_are_read_as_pandas_does(export, quoted_nulls):
     schema = {"id": "string", "value": "double", "count": "int64"}
-    rows, errors = read_back(export, schema, quoted_missing=quoted_missing, **OPTIONS)
+    rows, errors = read_back(export, schema, quoted_nulls=quoted_nulls, **OPTIONS)
     text = "".join(line for line in NUMBERS.splitlines(True)[2:] if not line.startswith("#"))
     wanted = pd.read_csv(io.StringIO(text), sep=";", dtype=str, keep_default_na=False)
     plain = wanted["value"].str.replace(",", ".").where(~wanted["value"].str.contains(".", regex=False))
@@ -77,8 +77,8 @@ def test_decimal_commas_lines_before_the_header_and_comments_are_read_as_pandas_
     assert [(row["id"], row["value"]) for row in rows if row["value"] is not None] == [
         (one, value) for one, value in zip(wanted["id"], numbers, strict=True) if not math.isnan(value)
     ]
-    assert [row["id"] for row in rows if row["value"] is None] == (["04", "05"] if quoted_missing else ["05"])
-    bad = ["22.5", "1.000,5", "#7\n"] if quoted_missing else ["22.5", "", "1.000,5", "#7\n"]
+    assert [row["id"] for row in rows if row["value"] is None] == (["04", "05"] if quoted_nulls else ["05"])
+    bad = ["22.5", "1.000,5", "#7\n"] if quoted_nulls else ["22.5", "", "1.000,5", "#7\n"]
     assert [error["message"] for error in errors] == [f"value = {one!r} (str) is not of type double" for one in bad]
     assert {error["reason"] for error in errors} == {"wrong_type"}
 
@@ -88,16 +88,16 @@ def test_decimal_commas_lines_before_the_header_and_comments_are_read_as_pandas_
 def test_lines_before_the_header_and_comments_may_have_any_line_break(tmp_path, line_break, encoding):
     path = tmp_path / "lines.csv"
     path.write_bytes(line_break.join(["Größe", "n;text", "#1;x", "1;é", '2;"#"', "#"]).encode(encoding))
-    options = {"delimiter": ";", "skip": 1, "comment": "#", "encoding": encoding}
+    options = {"delimiter": ";", "skip_rows": 1, "comment": "#", "encoding": encoding}
     rows, errors = read_back(path, {"n": "int64", "text": "string"}, **options)
     assert ([(row["n"], row["text"]) for row in rows], errors) == ([(1, "é"), (2, "#")], [])
 
 
-@pytest.mark.parametrize("option", ["skip", "comment", "decimal"])
+@pytest.mark.parametrize("option", ["skip_rows", "comment", "decimal"])
 def test_each_option_of_numbers_decides(export, option):
-    whole, _ = read_back(export, {"value": "double"}, columns=["id", "value", "count"], **OPTIONS)
+    whole, _ = read_back(export, {"value": "double"}, header=["id", "value", "count"], **OPTIONS)
     rest = {name: value for name, value in OPTIONS.items() if name != option}
-    less, _ = read_back(export, {"value": "double"}, columns=["id", "value", "count"], **rest)
+    less, _ = read_back(export, {"value": "double"}, header=["id", "value", "count"], **rest)
     assert len(less) != len(whole) or less != whole
 
 
@@ -272,10 +272,10 @@ def test_folders_of_other_fields_are_refused_by_name(tmp_path):
         ({"ambiguous": "latest"}, "ambiguous is for local times; give their tz as well"),
         ({"ambiguous": "first", "tz": "UTC"}, "ambiguous must be 'reject', 'earliest' or 'latest', got 'first'"),
         ({"time_format": "%Q"}, "time_format must be a format of datetime.strptime"),
-        ({"skip": -1}, "skip must be a whole number >= 0, got -1"),
+        ({"skip_rows": -1}, "skip_rows must be a whole number >= 0, got -1"),
         ({"comment": '"'}, "comment must be one ASCII character other than a quote"),
         ({"comment": ";", "delimiter": ";"}, "comment must be one ASCII character"),
-        ({"quoted_missing": 1}, "quoted_missing must be True or False, got 1"),
+        ({"quoted_nulls": 1}, "quoted_nulls must be True or False, got 1"),
     ],
 )
 def test_wrong_options_are_refused(export, options, text):
@@ -290,9 +290,9 @@ def test_wrong_options_are_refused(export, options, text):
         ("thousands", " "),
         ("tz", "UTC"),
         ("time_format", "%d"),
-        ("skip", 1),
+        ("skip_rows", 1),
         ("comment", "#"),
-        ("quoted_missing", True),
+        ("quoted_nulls", True),
     ],
 )
 def test_options_of_csv_are_refused_for_other_formats(tmp_path, option, value):

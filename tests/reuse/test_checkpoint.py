@@ -106,7 +106,7 @@ def test_new_dataflow_under_a_removed_name_starts_without_state(tmp_path, under_
     free = threading.Event()
     slow = Tape(lambda stream, batch: batch["value"][0].as_py() < 10 or free.wait(20))
     sinks = {"slow": slow, "ada": Tape()}
-    limits = Limits(grace="50ms", queue_bytes=10_000 if under_way else 100, patience="200ms")
+    limits = Limits(grace="50ms", max_queue_bytes=10_000 if under_way else 100, patience="200ms")
     manager, source = opened(tmp_path, sinks, limits=limits)
     for name in sinks:
         manager.submit(flow(name), source, sinks[name])

@@ -64,7 +64,7 @@ def mapped(name):
     made = ro.Dataflow(name)
     stream = made.source("in", schema=SCHEMA)
     made.sink("raw", stream)
-    return made.sink("out", stream.to(ro.map_batches(check, name="check", version=1), id="t0"))
+    return made.sink("out", stream.to(ro.map_batches(check, label="check", revision=1), id="t0"))
 
 
 @pytest.mark.parametrize("end", ["kill", "close"])
@@ -123,7 +123,7 @@ def test_restart_keeps_failed_sink_failed(tmp_path, on_failure):
 
 def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
     ends = {"slow": Gate(), "lossy": Gate(), "b": Tape()}
-    options = {"grace": "20ms", "patience": "100ms", "queue_bytes": 160, "max_lag_bytes": 1}
+    options = {"grace": "20ms", "patience": "100ms", "max_queue_bytes": 160, "max_lag_bytes": 1}
     manager = opened(tmp_path, ends, **options)
     manager.submit(flow("slow"), SOURCE, ends["slow"])
     manager.submit(flow("lossy"), SOURCE, ends["lossy"], on_slow="drop_oldest")

@@ -19,7 +19,7 @@ def test_times_are_durations_above_0(name, value):
     assert getattr(limits, f"{name}_seconds") == 60
 
 
-@pytest.mark.parametrize("name", ["queue_bytes", "max_lag_bytes"])
+@pytest.mark.parametrize("name", ["max_queue_bytes", "max_lag_bytes"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_limits_are_positive_and_finite(name, value):
     with pytest.raises(ConfigError, match=f"{name} must be .*, got '?{value}"):

@@ -291,7 +291,7 @@ def test_failed_step_ends_only_its_users():
         return batch
 
     users = Users(random.Random(2), batch_size=10)
-    check = ro.map_batches(picky, name="picky", version=1)
+    check = ro.map_batches(picky, label="picky", revision=1)
     users.submit(chain(B, check, A, name="a"), "a")
     users.submit(chain(B, check, name="b"), "b")
     users.submit(chain(B, A, name="c"), "c")

@@ -168,7 +168,7 @@ def test_log_is_released_after_failed_replay(tmp_path):
     path = tmp_path / "log"
     flow = ro.Dataflow("a")
     doubled = flow.source("in", schema={"x": "double"}).to(
-        ro.map(abs, schema={"x": "double"}, name="abs", version="1"), id="m"
+        ro.map(abs, schema={"x": "double"}, label="abs", revision="1"), id="m"
     )
     manager = ReuseManager(log=path, functions={"builtins:abs": abs})
     manager.submit(flow.sink("out", doubled))

@@ -433,12 +433,12 @@ def test_log_holds_functions_by_name(tmp_path):
     manager = ReuseManager(log=tmp_path / "log")
     with pytest.raises(errors.DescriptorError, match="cannot be found by name"):
         manager.submit(chain(ro.map(lambda row: row)))
-    manager.submit(chain(ro.map(dict, name="copy", version=1), name="a"))
+    manager.submit(chain(ro.map(dict, label="copy", revision=1), name="a"))
     manager.close()
     with pytest.raises(ConfigError, match="functions="):
         ReuseManager(log=tmp_path / "log")
     again = ReuseManager(log=tmp_path / "log", functions={"builtins:dict": dict})
-    assert set(again.submit(chain(ro.map(dict, name="copy", version=1), name="b")).reused) == {"north", "b0", "out"}
+    assert set(again.submit(chain(ro.map(dict, label="copy", revision=1), name="b")).reused) == {"north", "b0", "out"}
     free = ReuseManager()
     free.submit(chain(ro.map(lambda row: row)))
     with pytest.raises(errors.DescriptorError, match="cannot be stored"):

@@ -168,7 +168,7 @@ def test_no_checkpoint_ahead_of_a_slow_sink(tmp_path):
     free = threading.Event()
     slow, quick = Tape(lambda stream, batch: free.wait(20)), Tape()
     sinks = {"slow": slow, "quick": quick}
-    limits = Limits(grace="50ms", queue_bytes=100, patience="200ms")
+    limits = Limits(grace="50ms", max_queue_bytes=100, patience="200ms")
     manager, source = opened(tmp_path, sinks, limits=limits)
     for name in sinks:
         manager.submit(flow(name), source, sinks[name])

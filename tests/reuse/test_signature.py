@@ -132,7 +132,7 @@ def test_input_order_matters_between_functions_without_a_version():
         flow = ro.Dataflow("f")
         source = flow.source("in", schema=SCHEMA)
         ends = [
-            source.to(ro.map(f, name=name, adds={"value": "double"}), id=id) for f, id in ((one, "a"), (other, "b"))
+            source.to(ro.map(f, label=name, adds={"value": "double"}), id=id) for f, id in ((one, "a"), (other, "b"))
         ]
         return flow.sink("both", ro.merge(*ends[:: -1 if swap else 1]).to(t.Variance(), id="v"))
 
@@ -161,14 +161,14 @@ def test_function_is_identified_by_name_and_version():
 
     for make in (ro.map, ro.flat_map, ro.filter, ro.map_batches):
         assert mark(make(f)) == mark(make(f)) != mark(make(g))
-        assert mark(make(f, name="n")) != mark(make(g, name="n"))
-        assert mark(make(f, name="n", version=1)) == mark(make(g, name="n", version=1))
-        assert len({mark(make(f, name=n, version=v)) for n, v in (("n", 1), ("n", 2), ("m", 1), ("n", "1"))}) == 4
-        with pytest.raises(ro.ConfigError, match="needs a name"):
-            make(f, version=1)
-    assert mark(ro.map(f, name="n", version=1)) != mark(ro.map(f, name="n", version=1, adds={"x": "double"}))
-    assert mark(ro.keyed(f, name="n", version=1)) == mark(ro.keyed(g, name="n", version=1))
-    assert mark(ro.keyed(f, name="n", version=1)) != mark(ro.keyed(f, name="n", version=1, initial=3))
+        assert mark(make(f, label="n")) != mark(make(g, label="n"))
+        assert mark(make(f, label="n", revision=1)) == mark(make(g, label="n", revision=1))
+        assert len({mark(make(f, label=n, revision=v)) for n, v in (("n", 1), ("n", 2), ("m", 1), ("n", "1"))}) == 4
+        with pytest.raises(ro.ConfigError, match="needs a label"):
+            make(f, revision=1)
+    assert mark(ro.map(f, label="n", revision=1)) != mark(ro.map(f, label="n", revision=1, adds={"x": "double"}))
+    assert mark(ro.keyed(f, label="n", revision=1)) == mark(ro.keyed(g, label="n", revision=1))
+    assert mark(ro.keyed(f, label="n", revision=1)) != mark(ro.keyed(f, label="n", revision=1, initial=3))
     assert mark(t.KalmanFilter(), spread=lambda s: s.partition_custom(f, 2)) != mark(
         t.KalmanFilter(), spread=lambda s: s.partition_custom(g, 2)
     )
@@ -189,7 +189,7 @@ def test_rewritten_function_is_different(monkeypatch):
 
 
 def test_versioned_function_survives_json():
-    task = ro.map(dict, name="copy", version="2024-1")
+    task = ro.map(dict, label="copy", revision="2024-1")
     assert task.to_dict()["revision"] == "2024-1" and "revision" not in ro.map(dict).to_dict()
     assert t.MapFunction.with_function(task.to_dict(), dict) == task
 
@@ -228,9 +228,9 @@ def test_source_is_identified_by_its_input(tmp_path):
         lambda: ro.MemorySource(table.slice(1)),
         lambda: RepeatingSource(table, 3),
         lambda: RepeatingSource(table, 4),
-        lambda: ro.read(tmp_path / "a.csv", columns=["a", "b"]),
-        lambda: ro.read(tmp_path / "a.csv", columns=["a", "c"]),
-        lambda: ro.read(tmp_path / "b.csv", columns=["a", "b"]),
+        lambda: ro.read(tmp_path / "a.csv", header=["a", "b"]),
+        lambda: ro.read(tmp_path / "a.csv", header=["a", "c"]),
+        lambda: ro.read(tmp_path / "b.csv", header=["a", "b"]),
     ]
     found = [of(make()) for make in makes]
     assert found == [of(make()) for make in makes]

@@ -12,7 +12,7 @@ from riot_ops.reuse import Limits, LocalBackend, ReuseManager, sink_queue
 from tests.reuse.slow_sinks import ROWS, Files, Gate, flow, log, until
 
 #: A record takes 16 bytes: 10 records fit into memory, in batches of 2.
-SMALL = {"grace": "50ms", "queue_bytes": 160}
+SMALL = {"grace": "50ms", "max_queue_bytes": 160}
 
 
 def shared(sink, **choices):

@@ -66,7 +66,7 @@ def main(folder: Path) -> None:
     configure(spark)
 
     # a batch
-    smooth = KALMAN.transform(frame, errors="drop").collect()
+    smooth = KALMAN.transform(frame, on_error="drop").collect()
     assert values(smooth) == values(wanted["smooth"].to_pylist())
     frames = flow.frames(frame)
     for name in frames:

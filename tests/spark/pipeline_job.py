@@ -39,7 +39,7 @@ def smooth():
             assert "df.to(schema)" in str(error) and "streaming=True" in str(error), error
         else:
             raise AssertionError("a pipeline's function may ask now")
-    return dataflow(mean=False).transform(stream(), errors="drop", streaming=True)
+    return dataflow(mean=False).transform(stream(), on_error="drop", streaming=True)
 
 
 dp.create_streaming_table("means")
@@ -52,4 +52,4 @@ def averages():
 
 @dp.materialized_view
 def batch():
-    return KALMAN.transform(spark.read.schema(FIELDS).parquet(FOLDER).to(SCHEMA), errors="drop", streaming=False)
+    return KALMAN.transform(spark.read.schema(FIELDS).parquet(FOLDER).to(SCHEMA), on_error="drop", streaming=False)

@@ -137,7 +137,7 @@ def test_rejected_row_is_passed_on_unchanged(frame):
 @pytest.mark.parametrize("last", [HALVED, KALMAN], ids=["stateless", "keyed"])
 def test_rejected_rows_are_dropped_on_request(frame, last):
     first = KALMAN if last is HALVED else HALVED
-    out = transform(last, transform(first, frame), errors="drop")
+    out = transform(last, transform(first, frame), on_error="drop")
     assert out.columns == frame.columns
     found = [r.seq for r in out.select("seq").collect()]
     unlucky = {r["seq"] for r in readings() if r["value"] == 13.0 and last is KALMAN}  # smoothed, none is
@@ -204,7 +204,7 @@ def test_partitions_and_compression(spark, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"errors": "raise"}, "errors must be 'column' or 'drop', got 'raise'"),
+        ({"on_error": "raise"}, "on_error must be 'column' or 'drop', got 'raise'"),
         ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
         ({"partitions": 0}, "partitions must be a whole number >= 1, got 0"),
         ({"buffering": "late"}, "buffering must be a Buffering or one of throughput, latency, immediate, got 'late'"),

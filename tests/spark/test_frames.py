@@ -155,7 +155,7 @@ def test_stream_continues_after_the_session_changed_its_shuffle_partitions(spark
                     got.take, checkpoint=tmp_path / "checkpoint", trigger="available now"
                 )
             else:
-                writer = flow.transform(stream, errors="drop").writeStream.trigger(availableNow=True)
+                writer = flow.transform(stream, on_error="drop").writeStream.trigger(availableNow=True)
                 hand_over = functools.partial(got.take, "t0")
                 query = (
                     writer.foreachBatch(hand_over).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -238,7 +238,7 @@ def test_one_stream_with_its_errors(spark, tmp_path):
     assert [(r.device, r.value) for r in found if r._error is None] == [("a", wanted)]
     found_errors = sorted((json.loads(r._error)["task"], json.loads(r._error)["reason"]) for r in found if r._error)
     assert found_errors == [("t0", "unlucky"), ("t1", "not_finite")]
-    dropped = flow.transform(frame, errors="drop")
+    dropped = flow.transform(frame, on_error="drop")
     assert dropped.columns == ["device", "value"] and dropped.count() == 1
     # rows rejected earlier bypass the dataflow, into the column or the errors stream
     again = flow.transform(flow.transform(frame.coalesce(1)))
@@ -256,7 +256,7 @@ def test_transform_of_stream(spark, rows, tmp_path):
     flow = ro.Dataflow("types")
     smooth = flow.source("in", schema=SCHEMA).to(KALMAN, id="smooth")
     flow.sink("out", smooth.to(t.MovingAverage(by=("obs_type",), window=3), id="by-type"))
-    out = flow.transform(stream_of(spark, tmp_path / "in", [rows.slice(0, 70), rows.slice(70)]), errors="drop")
+    out = flow.transform(stream_of(spark, tmp_path / "in", [rows.slice(0, 70), rows.slice(70)]), on_error="drop")
     query = out.writeStream.format("memory").queryName("types").trigger(availableNow=True).start()
     query.awaitTermination(120)
     got = {name: spark.table("types").toArrow() for name in ("by-type", "errors")}
@@ -282,7 +282,7 @@ def test_order(spark):
         session = t.KalmanFilter().session()
         wanted = {r["event_time"]: session.push(r)[0]["value"] for r in sorted(table.to_pylist(), key=lambda r: r[by])}
         given = frame if numbered else frame.drop("seq")
-        for out in (flow.transform(given, order=order, errors="drop"), flow.frames(given, order=order)["smooth"]):
+        for out in (flow.transform(given, order=order, on_error="drop"), flow.frames(given, order=order)["smooth"]):
             assert {r.event_time.replace(tzinfo=start.tzinfo): r.value for r in out.collect()} == wanted
 
 
@@ -400,8 +400,8 @@ def test_misuse(spark, rows, tmp_path):
         for make in (line(KALMAN).transform, line(KALMAN).frames):
             with pytest.raises(ConfigError, match=text):
                 make(frame, **options)
-    with pytest.raises(ConfigError, match="errors must be 'column' or 'drop', got 'raise'"):
-        line(KALMAN).transform(frame, errors="raise")
+    with pytest.raises(ConfigError, match="on_error must be 'column' or 'drop', got 'raise'"):
+        line(KALMAN).transform(frame, on_error="raise")
 
 
 def test_results_have_ordinals_only_where_asked_for(spark, tmp_path):

@@ -207,7 +207,13 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
     """The first takes at least 1.2 s; with an interval the waiting time does not count."""
     rows = [{"value": float(i)} for i in range(1000)]
     query = values(ro.Dataflow("paced")).start(
-        spark, ro.MemorySource(rows), partitions=1, max_records=600, target="300ms", min_records=40, trigger=trigger
+        spark,
+        ro.MemorySource(rows),
+        partitions=1,
+        max_records=600,
+        target_duration="300ms",
+        min_records=40,
+        trigger=trigger,
     )
     query.wait("1min")
     assert query["slow"]["value"].to_pylist() == [row["value"] for row in rows]
@@ -220,4 +226,4 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
 def test_target_is_refused_for_streaming_dataframe(spark):
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as double) value")
     with pytest.raises(ConfigError, match=r"target = 0\.5 s is for sources of riot_ops; a streaming DataFrame has"):
-        values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target="500ms")
+        values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target_duration="500ms")

@@ -158,7 +158,7 @@ def test_progress_of_spark_has_the_counters_of_the_dataflow(spark):
     ]
     flow = ro.Dataflow("counted")
     stream = flow.source("in", schema={"device": "string", "value": "double", "event_time": "timestamp[us, tz=UTC]"})
-    present = stream.to(ro.filter(lambda row: row["device"] != "d6", name="six"), id="present")
+    present = stream.to(ro.filter(lambda row: row["device"] != "d6", label="six"), id="present")
     means = present.to(t.Window(by="device", frame="10s", aggregates={"n": "count"}), id="windows")
     flow.sink("out", means)
     table = pa.Table.from_pylist(rows).cast(

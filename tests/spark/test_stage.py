@@ -127,7 +127,7 @@ def test_failed_attempt_leaves_no_state():
         return row
 
     counted = flow.source("in", schema=SCHEMA).to(_count("device"), id="n")
-    flow.sink("out", counted, counted.to(ro.map(second, name="second"), id="second"))
+    flow.sink("out", counted, counted.to(ro.map(second, label="second"), id="second"))
     bucket = Bucket(flow)
     assert bucket.give("a", "x") == [1]
     with pytest.raises(SystemExit):

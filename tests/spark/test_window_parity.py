@@ -118,7 +118,7 @@ def test_batch_dataframe_has_all_windows(spark):
     ordered = table.filter(pa.compute.is_valid(table["event_time"])).sort_by("event_time")
     session = minutes().session()
     wanted = session.push_batch(ordered.drop_columns(["seq"])).to_pylist() + session.flush()
-    got = minutes().transform(frame.drop("seq"), errors="drop")
+    got = minutes().transform(frame.drop("seq"), on_error="drop")
     rows = [row.asDict() for row in got.collect()]
     assert plain(rows) == plain(wanted)
 

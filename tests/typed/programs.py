@@ -30,7 +30,7 @@ def verbs_of_a_stream(folder: Path) -> None:
     readings = flow.source("readings", {"device": "string", "value": float})
     assert_type(readings, ro.Stream)
     assert_type(readings.map(double), ro.Stream)
-    assert_type(readings.map(double, {"value": "double"}, "double", version=1, id="other"), ro.Stream)
+    assert_type(readings.map(double, {"value": "double"}, "double", revision=1, id="other"), ro.Stream)
     assert_type(readings.flat_map(words, schema={"word": "string"}), ro.Stream)
     assert_type(readings.filter(lambda row: bool(row["value"] > 2)), ro.Stream)
     assert_type(readings.filter("value > 2", id="some"), ro.Stream)
@@ -70,7 +70,7 @@ def tasks_and_frames() -> None:
     assert_type(average.session(), ro.Session)
     assert_type(average.session().push({"device": "a", "value": 1.0}), list[dict[str, Any]])
     assert_type(ro.apply(average, {"any": "frame"}), dict[str, str])
-    assert_type(ro.apply(ro.map(double), "frame", errors="drop", order="arrival"), str)
+    assert_type(ro.apply(ro.map(double), "frame", on_error="drop", order="arrival"), str)
     assert_type(ro.filter(lambda row: True).replace(label="all"), t.FilterFunction)
 
 
@@ -95,4 +95,4 @@ def what_a_checker_refuses(readings: ro.Stream) -> None:
     readings.key_by("device").window(3).agg(mean=3)  # type: ignore[arg-type]
     readings.join(readings, "device")  # type: ignore[call-arg]
     ro.apply(double, "frame")  # type: ignore[arg-type]
-    ro.apply(t.KalmanFilter(), "frame", errors="keep")  # type: ignore[arg-type]
+    ro.apply(t.KalmanFilter(), "frame", on_error="keep")  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ class Job:
     batch: int | None = None
     buffering: str | None = None
     trigger: str | None = None
-    target: str | None = None
+    target_duration: str | None = None
     cores: int | None = None
     seed: int = 0
     plot: bool = True
@@ -167,12 +167,15 @@ class Job:
             if not self._has_input:
                 raise ConfigError("--encoding needs --input: generated messages are UTF-8")
         check_trigger(self.trigger, AVAILABLE_NOW)
-        for option, value in (("trigger", self.trigger), ("target", self.target)):
+        for option, value in (("trigger", self.trigger), ("target-duration", self.target_duration)):
             if value is not None and self.runner == "local":
                 raise ConfigError(
                     f"--{option} is for --runner spark, got {value!r}; for --runner local use --buffering"
                 )
-        check_target(None if self.target is None else duration_seconds("--target", self.target), self.batch or BATCH)
+        check_target(
+            None if self.target_duration is None else duration_seconds("--target-duration", self.target_duration),
+            self.batch or BATCH,
+        )
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
@@ -437,7 +440,7 @@ class Job:
                 buffering=self.buffering,
                 overwrite=self.overwrite,
                 max_records=self.batch or BATCH,
-                target=self.target,
+                target_duration=self.target_duration,
             )
             return spark, query
 

@@ -84,7 +84,7 @@ class RecordFeed(Feed):
 
 
 def _read_options(given: Sequence[str]) -> dict[str, Any]:
-    """Parse options of :func:`riot_ops.read` for CSV; ``missing`` may come several times, ``columns`` are a list."""
+    """Parse options of :func:`riot_ops.read` for CSV; ``null_values`` may come several times, ``header`` is a list."""
     options: dict[str, Any] = {}
     for one in given:
         name, equals, text = one.partition("=")
@@ -93,7 +93,7 @@ def _read_options(given: Sequence[str]) -> dict[str, Any]:
                 f"--read must be NAME=VALUE with a NAME of {', '.join(READ_OPTIONS)}, got {one!r}"
                 f"{did_you_mean(name, READ_OPTIONS)}"
             )
-        if name == "missing":
+        if name == "null_values":
             options[name] = [*options.get(name, []), text]
         else:
             options[name] = READ_OPTIONS[name](text)
@@ -110,11 +110,11 @@ def _flag(text: str) -> bool | str:
 
 #: The options of :func:`riot_ops.read` for CSV that have no option of their own, and what parses their text.
 READ_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "columns": lambda text: text.split(","),
+    "header": lambda text: text.split(","),
     "delimiter": str,
-    "missing": str,
-    "quoted_missing": _flag,
-    "skip": _whole,
+    "null_values": str,
+    "quoted_nulls": _flag,
+    "skip_rows": _whole,
     "comment": str,
     "decimal": str,
     "time_format": str,

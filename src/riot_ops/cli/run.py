@@ -164,7 +164,7 @@ def run(
         str | None, _option(RUNNER, "How records are gathered into batches: throughput, latency or immediate.")
     ] = None,
     trigger: Annotated[str | None, _option(RUNNER, "Interval between micro-batches on Spark, such as 1s.")] = None,
-    target: Annotated[
+    target_duration: Annotated[
         str | None,
         _option(RUNNER, "Target duration of a micro-batch on Spark, such as 500ms; --batch is then its maximum."),
     ] = None,
@@ -268,7 +268,7 @@ def run(
         batch=batch,
         buffering=buffering,
         trigger=trigger,
-        target=target,
+        target_duration=target_duration,
         ticks=ticks,
         spans=spans,
         start=start,

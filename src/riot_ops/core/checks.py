@@ -159,10 +159,10 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, Real) else value_text(value)
 
 
-def check_transform_options(errors: str, order: str, partitions: int | None) -> None:
+def check_transform_options(on_error: str, order: str, partitions: int | None) -> None:
     """Check the options that transforms of frames and of Spark's DataFrames share."""
-    if errors not in ("column", "drop"):
-        raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
+    if on_error not in ("column", "drop"):
+        raise ConfigError(f"on_error must be 'column' or 'drop', got {on_error!r}")
     if order not in ("auto", "arrival", "event_time"):
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
     if partitions is not None:

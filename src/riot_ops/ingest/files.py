@@ -42,12 +42,12 @@ def read(
     format: Literal["csv", "parquet", "jsonl"] | None = None,
     time: str | None = None,
     time_unit: Literal["s", "ms", "us", "ns"] | None = None,
-    columns: Sequence[str] | None = None,
+    header: Sequence[str] | None = None,
     delimiter: str = ",",
-    missing: Sequence[str] = ("",),
-    quoted_missing: bool = False,
+    null_values: Sequence[str] = ("",),
+    quoted_nulls: bool = False,
     encoding: str = "utf-8",
-    skip: int = 0,
+    skip_rows: int = 0,
     comment: str | None = None,
     decimal: Literal[".", ","] = ".",
     thousands: str | None = None,
@@ -75,17 +75,17 @@ def read(
     time_unit : "s", "ms", "us" or "ns", optional
         Unit of the numbers in the column ``time``, which count from 1970. By default times are ISO 8601 (in UTC if they
         have no zone), and whole numbers count microseconds.
-    columns : sequence of str, optional
+    header : sequence of str, optional
         Names of the columns of CSV files without a header.
     delimiter : str, default ","
         Separator of CSV cells.
-    missing : sequence of str, default ``("",)``
+    null_values : sequence of str, default ``("",)``
         CSV cells that mean null.
-    quoted_missing : bool, default False
+    quoted_nulls : bool, default False
         Whether a quoted cell may mean null, such as ``""``; by default it is always text.
     encoding : str, default "utf-8"
         Encoding of CSV files, by a name that Python knows, such as "latin-1". A cell that is not in it is rejected.
-    skip : int, default 0
+    skip_rows : int, default 0
         Number of lines before the header, or before the first row, of each CSV file.
     comment : str, optional
         Character with which lines of CSV begin that are ignored; not within a quoted cell.
@@ -139,12 +139,12 @@ def read(
     files = file_format(
         paths[0],
         format,
-        columns=columns,
+        header=header,
         delimiter=delimiter,
-        missing=missing,
-        quoted_missing=quoted_missing,
+        null_values=null_values,
+        quoted_nulls=quoted_nulls,
         encoding=encoding,
-        skip=skip,
+        skip_rows=skip_rows,
         comment=comment,
         decimal=decimal,
         thousands=thousands,
@@ -160,12 +160,12 @@ def file_format(
     path: str,
     format: Literal["csv", "parquet", "jsonl"] | None = None,
     *,
-    columns: Sequence[str] | None = None,
+    header: Sequence[str] | None = None,
     delimiter: str = ",",
-    missing: Sequence[str] = ("",),
-    quoted_missing: bool = False,
+    null_values: Sequence[str] = ("",),
+    quoted_nulls: bool = False,
     encoding: str = "utf-8",
-    skip: int = 0,
+    skip_rows: int = 0,
     comment: str | None = None,
     decimal: Literal[".", ","] = ".",
     thousands: str | None = None,
@@ -179,17 +179,17 @@ def file_format(
         raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one ASCII character other than a quote or line break, got {delimiter!r}")
-    if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
-        raise ConfigError(f"columns must name each column once, got {columns!r}")
-    if isinstance(missing, str):
-        raise ConfigError(f"missing must be a list of texts, got {missing!r}")
+    if header is not None and (isinstance(header, str) or not header or len(set(header)) < len(header)):
+        raise ConfigError(f"header must name each column once, got {header!r}")
+    if isinstance(null_values, str):
+        raise ConfigError(f"null_values must be a list of texts, got {null_values!r}")
     for option, value, default in (
-        ("columns", columns, None),
+        ("header", header, None),
         ("delimiter", delimiter, ","),
-        ("missing", tuple(missing), ("",)),
-        ("quoted_missing", quoted_missing, False),
+        ("null_values", tuple(null_values), ("",)),
+        ("quoted_nulls", quoted_nulls, False),
         ("encoding", encoding, "utf-8"),
-        ("skip", skip, 0),
+        ("skip_rows", skip_rows, 0),
         ("comment", comment, None),
         ("decimal", decimal, "."),
         ("thousands", thousands, None),
@@ -200,8 +200,8 @@ def file_format(
         if name != "csv" and value != default:
             raise ConfigError(f"{option} applies to CSV only, the files are {name}")
     check_encoding(encoding)
-    check_count(0, skip=skip)
-    check_flag(quoted_missing=quoted_missing)
+    check_count(0, skip_rows=skip_rows)
+    check_flag(quoted_nulls=quoted_nulls)
     if comment is not None and (
         not isinstance(comment, str) or len(comment) != 1 or not comment.isascii() or comment in f'"\r\n{delimiter}'
     ):
@@ -209,13 +209,13 @@ def file_format(
             f"comment must be one ASCII character other than a quote, a line break and the delimiter, got {comment!r}"
         )
     csv = CSVFormat(
-        None if columns is None else tuple(columns),
+        None if header is None else tuple(header),
         delimiter,
-        tuple(missing),
+        tuple(null_values),
         encoding,
         Notation(decimal, time_format, tz, ambiguous, thousands),
-        quoted_missing,
-        skip,
+        quoted_nulls,
+        skip_rows,
         comment,
     )
     formats: dict[str, FileFormat] = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}

@@ -22,7 +22,7 @@ class Limits:
     patience : timedelta > 0 or text such as "1min", default 10 seconds
         A sink that others wait for (``on_slow="block"``, or when the back end closes) counts as failed if it takes
         nothing for this time.
-    queue_bytes : int, >= 1, default 33554432
+    max_queue_bytes : int, >= 1, default 33554432
         Maximum size of the records in memory that wait for one dataflow's sinks.
     max_lag_bytes : int, >= 1, default 4294967296
         Maximum size of the records in files that wait for one dataflow's sinks (``on_slow="detach"``); with more, the
@@ -31,13 +31,13 @@ class Limits:
 
     grace: Duration = timedelta(seconds=0.5)
     patience: Duration = timedelta(seconds=10)
-    queue_bytes: int = 32 << 20
+    max_queue_bytes: int = 32 << 20
     max_lag_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         duration_seconds("grace", self.grace)
         duration_seconds("patience", self.patience)
-        check_count(queue_bytes=self.queue_bytes)
+        check_count(max_queue_bytes=self.max_queue_bytes)
         check_count(max_lag_bytes=self.max_lag_bytes)
 
     @property

@@ -380,9 +380,9 @@ class LocalBackend(Driver):
             self._spared += taken * max(0, sum(not one.paused for one, _ in self.step_queues.get(step, ())) - 1)
         self.sinks.flush()
 
-    def commit(self, wait: Duration = timedelta(0)) -> bool:
-        """End an epoch; return whether its checkpoint, if there is a folder, was written within ``wait``."""
-        wait_s = duration_seconds("wait", wait, zero=True)
+    def commit(self, timeout: Duration = timedelta(0)) -> bool:
+        """End an epoch; return whether its checkpoint, if there is a folder, was written within ``timeout``."""
+        wait_s = duration_seconds("timeout", timeout, zero=True)
         self.sinks.commit()
         self._committed = time.monotonic()
         offsets = self.sources.committable(checkpointed=self.checkpoint is not None)

@@ -331,7 +331,7 @@ class SinkQueue:
             self.abandon(f"its sinks lag by {lag_bytes:,} bytes")
 
     def _full(self, size: int) -> bool:
-        return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes
+        return self._bytes > 0 and self._bytes + size > self._limits.max_queue_bytes
 
     def _drop(self, size: int) -> None:
         """Make room by dropping the oldest records; calls stay."""

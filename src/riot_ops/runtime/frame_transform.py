@@ -35,7 +35,7 @@ def transform_frame(
     task: Operator,
     frame: Any,
     *,
-    errors: Literal["column", "drop"] = "column",
+    on_error: Literal["column", "drop"] = "column",
     order: Literal["auto", "arrival", "event_time"] = "auto",
     partitions: int | None = None,
     buffering: Buffering | str | None = None,
@@ -49,14 +49,14 @@ def transform_frame(
 
     Parameters
     ----------
-    errors, order
+    on_error, order
         See :func:`riot_ops.spark.transform`.
     partitions, buffering
         For Spark; they do not change the result.
     streaming : bool, optional
         Must not be true: a frame in memory is a batch.
     """
-    check_transform_options(errors, order, partitions)
+    check_transform_options(on_error, order, partitions)
     as_buffering(buffering)
     if streaming:
         raise ConfigError(f"streaming must not be True for a {type(frame).__name__}, which is a batch")
@@ -64,7 +64,7 @@ def transform_frame(
     records = single_batch(frame)
     numbered = records.schema.names.count("seq") == 1  # two are refused below
     records = ingest_batch(with_whole_seq(records) if numbered else records, dead)
-    result = result_schema(task, records.schema, errors == "column")
+    result = result_schema(task, records.schema, on_error == "column")
     names = set(records.schema.names)
     result = pa.schema([f for f in result if f.name in names or not is_ordinal(f.name)])
     passed = []

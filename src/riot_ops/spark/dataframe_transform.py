@@ -90,7 +90,7 @@ def transform(
     task: Operator,
     df: DataFrame,
     *,
-    errors: Literal["column", "drop"] = "column",
+    on_error: Literal["column", "drop"] = "column",
     order: Literal["auto", "arrival", "event_time"] = "auto",
     partitions: int | None = None,
     buffering: Buffering | str | None = None,
@@ -103,7 +103,7 @@ def transform(
 
     Parameters
     ----------
-    errors : "column" or "drop", default "column"
+    on_error : "column" or "drop", default "column"
         A rejected row comes out with a JSON text (task, reason, message, raw record) in the column
         ``_error`` and nulls elsewhere; or it is dropped, counted and logged as a warning. Rows that an
         earlier transform rejected bypass the task: they come out unchanged, or are dropped.
@@ -120,11 +120,11 @@ def transform(
         Whether the DataFrame is a streaming one. Needed in a function of a declarative pipeline, where the DataFrame
         must not be asked, and where its schema must come from ``df.to(schema)``.
     """
-    check_transform_options(errors, order, partitions)
+    check_transform_options(on_error, order, partitions)
     buffering = as_buffering(buffering)
     schema, streaming = inspect_frame(df, streaming)
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
-    result = result_schema(task, schema, errors == "column")
+    result = result_schema(task, schema, on_error == "column")
     if not isinstance(task, KeyedOperator):
         return map_batches(df, _stateless(task, result), from_arrow_schema(result))
     flow = Graph(task.name())

@@ -57,7 +57,7 @@ def transform_flow(
     flow: Graph,
     df: DataFrame,
     *,
-    errors: Literal["column", "drop"] = "column",
+    on_error: Literal["column", "drop"] = "column",
     order: Order = "auto",
     partitions: int | None = None,
     fuse: Fuse = "auto",
@@ -70,7 +70,7 @@ def transform_flow(
     ----------
     df : DataFrame
         Has the columns that the source declares; ``seq`` may be missing.
-    errors : "column" or "drop", default "column"
+    on_error : "column" or "drop", default "column"
         As for :func:`riot_ops.spark.transform`: a row rejected by any task comes out with a JSON text in the
         column ``_error`` and nulls elsewhere, or is dropped with a warning.
     order, partitions, fuse, buffering, streaming
@@ -81,7 +81,7 @@ def transform_flow(
     ConfigError
         If the dataflow has several sources or streams, or the DataFrame does not fit its source.
     """
-    check_transform_options(errors, order, partitions)
+    check_transform_options(on_error, order, partitions)
     sources, results = [n.id for n in flow.nodes_of_kind("source")], _results(flow)
     if len(sources) != 1 or len(results) != 1:
         raise ConfigError(
@@ -93,7 +93,7 @@ def transform_flow(
     result = made.schema(stream)
     if ERROR_COLUMN in result.names:
         raise ConfigError(f"the stream {stream!r} has a field {ERROR_COLUMN!r}, which is for rejected rows; rename it")
-    if errors == "column":
+    if on_error == "column":
         result = result.append(pa.field(ERROR_COLUMN, pa.string()))
     return unpack_stream(made.packed, stream, result)
 

@@ -60,7 +60,7 @@ def start(
     checkpoint: str | Path | None = None,
     trigger: Duration | None = None,
     max_records: int | None = None,
-    target: Duration | None = None,
+    target_duration: Duration | None = None,
     min_records: int | None = None,
     partitions: int | None = None,
     order: Order = "auto",
@@ -90,10 +90,11 @@ def start(
         what is there and end. By default bounded sources are read as fast as possible until they end.
     max_records : int, optional
         Maximum records per source and micro-batch.
-    target : timedelta or text such as "1s", optional
+    target_duration : timedelta or text such as "1s", optional
         Intended duration of a micro-batch. The number of records starts at ``max_records`` and follows the duration of
-        the last micro-batch: ``records · target / time``, at most twice and at least half of it, and unchanged if that
-        was within 20 % of the target. By default the number is fixed. A streaming DataFrame has limits of its own.
+        the last micro-batch: ``records · target_duration / time``, at most twice and at least half of it, and unchanged
+        if that was within 20 % of the target. By default the number is fixed. A streaming DataFrame has limits of its
+        own.
     min_records : int, optional
         Lower bound of that number; by default a hundredth of ``max_records``.
     partitions : int, optional
@@ -124,7 +125,7 @@ def start(
     for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
         if number is not None:
             check_count(**{name: number})
-    target_s = None if target is None else duration_seconds("target", target)
+    target_s = None if target_duration is None else duration_seconds("target_duration", target_duration)
     check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
     keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
@@ -148,8 +149,8 @@ def start(
         bound = merge_sources(flow, bound)
         if target_s is not None and not any(isinstance(one, Source) for one in bound.values()):
             raise ConfigError(
-                f"target = {target_s:g} s is for sources of riot_ops; a streaming DataFrame has the limits of Spark's "
-                "source, such as maxOffsetsPerTrigger"
+                f"target_duration = {target_s:g} s is for sources of riot_ops; a streaming DataFrame has the limits of "
+                "Spark's source, such as maxOffsetsPerTrigger"
             )
         continued = spark_checkpoint.exists()
         first = spark_checkpoint.next_batch() if continued else 0

@@ -105,19 +105,19 @@ _log = logging.getLogger("riot_ops")
 T = TypeVar("T")
 
 
-def configure(target: T) -> T:
+def configure(session: T) -> T:
     """Set what your own Spark session needs for tasks that keep state; returns its argument.
 
     These are the two settings of Spark's RocksDB state store. They apply to queries that are started afterwards.
 
     Parameters
     ----------
-    target : SparkSession.Builder, SparkConf, SparkSession, or a session's ``conf``
+    session : SparkSession.Builder, SparkConf, SparkSession, or a session's ``conf``
 
     Raises
     ------
     ConfigError
-        If ``target`` is none of these.
+        If ``session`` is none of these.
 
     Examples
     --------
@@ -126,15 +126,15 @@ def configure(target: T) -> T:
         spark = configure(SparkSession.builder.master("yarn")).getOrCreate()
         configure(spark)  # an existing session
     """
-    holder: Any = getattr(target, "conf", target)  # only a session has one
+    holder: Any = getattr(session, "conf", session)  # only a session has one
     put = getattr(holder, "config", None) or getattr(holder, "set", None)
     if put is None:
         raise ConfigError(
-            f"configure needs a SparkSession, its builder or conf, or a SparkConf, got {type(target).__name__}"
+            f"configure needs a SparkSession, its builder or conf, or a SparkConf, got {type(session).__name__}"
         )
     for name, value in REQUIRED_SETTINGS.items():
         put(name, value)
-    return target
+    return session
 
 
 def session(

@@ -197,7 +197,7 @@ class FakeSpark(FragmentsBackend):
             for patch in self.patches:
                 patch.start()
         self.open.append(self)
-        defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20, "every_s": 0.0}
+        defaults = {"partitions": 2, "max_records": 7, "max_queue_bytes": 1 << 20, "every_s": 0.0}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
         rest = {"fuse": "exact", "max_lag_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False}
         if "patience" in options:

@@ -76,7 +76,7 @@ def test_pause_skips_exactly_the_records_in_between(opened, tmp_path, case):
 
 @pytest.mark.long
 def test_pause_does_not_wait_for_queries_blocked_by_its_sinks(opened):
-    manager, source, go = opened(queue_bytes=3000, patience="8s")
+    manager, source, go = opened(max_queue_bytes=3000, patience="8s")
     free, got = threading.Event(), []
 
     def slow(stream, batch):

@@ -83,7 +83,7 @@ def scenario(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_query_waits_for_blocking_sinks(opened):
-    manager, source, go = opened(queue_bytes=2000)
+    manager, source, go = opened(max_queue_bytes=2000)
     free = threading.Event()
     got = []
 
@@ -123,7 +123,7 @@ def test_failed_sink_is_not_synced(opened):
 
 @pytest.mark.long
 def test_hanging_blocking_sink_is_abandoned(opened):
-    manager, source, go = opened(queue_bytes=2000, patience="600ms")
+    manager, source, go = opened(max_queue_bytes=2000, patience="600ms")
     free = threading.Event()
     bob = ro.MemorySink()
     manager.submit(dataflow("ada"), source, ro.CallbackSink(lambda stream, batch: free.wait(30)), on_slow="block")

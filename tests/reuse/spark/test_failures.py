@@ -51,7 +51,7 @@ def averages():
 
 @pytest.fixture
 def picky(tmp_path):
-    return ro.map_batches(raise_once(tmp_path / failures.ERRORS), name="picky", version=1)
+    return ro.map_batches(raise_once(tmp_path / failures.ERRORS), label="picky", revision=1)
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_several_steps_fail_one_after_the_other(opened, tmp_path):
     manager, source, go = opened()
     flows = {"bob": dataflow("bob", averages())}
     for place in range(3):
-        step = ro.map_batches(raise_once(tmp_path / f"raised{place}"), name=f"p{place}", version=1)
+        step = ro.map_batches(raise_once(tmp_path / f"raised{place}"), label=f"p{place}", revision=1)
         flows[f"a{place}"] = dataflow(f"a{place}", step)
     sinks = {name: ro.MemorySink() for name in flows}
     for name, flow in flows.items():

@@ -37,7 +37,7 @@ def run_random_actions(choose, folder, actions=12):
         max_records=choose.choice([2, 5]),
         join=choose.random() < 0.3,
         tries=100,
-        queue_bytes=choose.choice([4000, 1 << 20]),
+        max_queue_bytes=choose.choice([4000, 1 << 20]),
     )
     manager = ReuseManager(backend)
     sources = gated(folder / "gate")

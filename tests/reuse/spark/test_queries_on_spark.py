@@ -176,7 +176,7 @@ def workers():
 @pytest.mark.slow
 def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
     choose = random.Random(1)
-    backend = SparkBackend(spark, tmp_path / "back", max_records=200, tries=10)
+    backend = SparkBackend(spark, tmp_path / "back", max_records=200, max_tries=10)
     manager = ReuseManager(backend)
     source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
     flows = {
@@ -259,7 +259,7 @@ def test_failed_step_fails_only_its_users(spark, tmp_path):
             raise ConfigError("no 300")
         return batch
 
-    backend = SparkBackend(spark, tmp_path / "back", max_records=200, partitions=2, tries=0)
+    backend = SparkBackend(spark, tmp_path / "back", max_records=200, partitions=2, max_tries=0)
     manager = ReuseManager(backend)
     log = [{"key": f"k{i % 5}", "value": float(i)} for i in range(400)]
     source = Gated(ro.MemorySource(log), tmp_path / "gate")
@@ -268,7 +268,7 @@ def test_failed_step_fails_only_its_users(spark, tmp_path):
         flow = flows[name] = ro.Dataflow(name)
         stream = flow.source("in", schema={"key": "string", "value": "double"})
         if name == "ada":
-            stream = stream.to(ro.map_batches(picky, name="picky", version=1), id="picky")
+            stream = stream.to(ro.map_batches(picky, label="picky", revision=1), id="picky")
         flow.sink("out", stream, stream.to(t.MovingAverage(by="key", window=3), id="mean"))
         sinks[name] = ro.MemorySink()
     manager.submit_all(Request(flow, source, sinks[name]) for name, flow in flows.items())

@@ -41,7 +41,7 @@ def test_permanently_failed_query_fails_its_dataflows(opened, caplog):
 
 @pytest.mark.long
 def test_no_query_waits_for_a_permanently_failed_one(opened):
-    manager, source, go = opened(tries=0, join=False, queue_bytes=2000)
+    manager, source, go = opened(tries=0, join=False, max_queue_bytes=2000)
     ada, bob = ro.MemorySink(), ro.MemorySink()
     manager.submit(dataflow("ada", (0, 300)), source, ada)
     manager.submit(dataflow("bob", (0, 300), (0, 100)), source, bob)

@@ -165,7 +165,7 @@ def test_function_with_the_same_error_without_rows_stops_the_run():
 )
 def test_result_of_the_wrong_form_stops_the_run(made, text):
     with pytest.raises(ConfigError, match=f"mine: the function {text}"):
-        outcome(ro.map_batches(lambda b: made, name="mine"))
+        outcome(ro.map_batches(lambda b: made, label="mine"))
 
 
 def test_output_does_not_depend_on_batches():

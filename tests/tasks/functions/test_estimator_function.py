@@ -55,7 +55,7 @@ def test_probabilities_and_transforms_are_lists():
     assert column(ro.predict(outliers, ("a", "b"))) == outliers.predict(X).tolist()
     assert column(ro.predict(outliers, ("a", "b"), method="score_samples")) == outliers.score_samples(X).tolist()
     clusters = KMeans(3, n_init=1, random_state=1).fit(X)
-    found = column(ro.predict(clusters, ("a", "b"), kind="int64"))
+    found = column(ro.predict(clusters, ("a", "b"), dtype="int64"))
     assert found == clusters.predict(X).tolist()
     assert all(isinstance(value, int) for value in found)
     scaler = StandardScaler().fit(X)
@@ -87,7 +87,7 @@ def test_missing_inputs_give_null_and_infinite_ones_are_rejected():
     assert [(e["seq"], e["reason"]) for e in session.errors] == [(3, "not_finite")]
     assert session.push({"a": None, "b": 1})[0]["prediction"] is None
     trees = HistGradientBoostingRegressor(max_iter=5, min_samples_leaf=2).fit(np.where(X > 1, np.nan, X), Y)
-    passed = column(ro.predict(trees, ("a", "b"), missing="pass"), batch.slice(0, 3))
+    passed = column(ro.predict(trees, ("a", "b"), on_missing="pass"), batch.slice(0, 3))
     assert passed == trees.predict([[0.5, 1], [np.nan, 2], [np.nan, 3]]).tolist()
     proba = RandomForestClassifier(5, random_state=1).fit(X, Y > 0)
     shares = column(ro.predict(proba, ("a", "b"), method="predict_proba"), batch.slice(0, 2))
@@ -103,12 +103,12 @@ def test_wrong_parameters_are_refused_at_construction():
         (lambda: ro.predict(line, ("a", "a")), "distinct names"),
         (lambda: ro.predict(line, "a"), "was fitted with 2 features; inputs are a"),
         (lambda: ro.predict(line, ("a", "b"), method="predict_proba"), "no method 'predict_proba'"),
-        (lambda: ro.predict(line, ("a", "b"), missing="drop"), "missing must be"),
-        (lambda: ro.predict(line, ("a", "b"), kind="flot"), "unknown type 'flot'"),
+        (lambda: ro.predict(line, ("a", "b"), on_missing="drop"), "missing must be"),
+        (lambda: ro.predict(line, ("a", "b"), dtype="flot"), "unknown type 'flot'"),
     ):
         with pytest.raises(ConfigError, match=text):
             make()
-    task = ro.predict(line, ("a", "b"), name="fare")
+    task = ro.predict(line, ("a", "b"), label="fare")
     assert (task.label, ro.predict(line, ("a", "b")).label) == ("fare", "LinearRegression")
     with pytest.raises(ConfigError, match="reads the field 'b', which its input lacks"):
         task.output_schema(pa.schema({"a": pa.float64()}))

@@ -26,9 +26,9 @@ def triple(row):
     return {**row, "value": 3 * row["value"]}
 
 
-def test_label_is_the_given_name_or_that_of_the_function():
+def test_label_is_the_given_one_or_the_name_of_the_function():
     builders = (ro.map, flat_map, ro.filter, keyed)
-    assert [builder(double, name="mine").label for builder in builders] == ["mine"] * 4
+    assert [builder(double, label="mine").label for builder in builders] == ["mine"] * 4
     assert [builder(double).label for builder in builders] == ["double"] * 4
 
 

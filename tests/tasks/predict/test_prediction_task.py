@@ -215,8 +215,8 @@ def swap(store, parallelism):
     """Distribute observations round-robin over the instances, and broadcast updates."""
     flow = ro.Dataflow("swap")
     source = flow.source("in", schema=SCHEMA)
-    updates = source.to(ro.filter(lambda row: row["model"] is not None, name="updates"), id="updates")
-    readings = source.to(ro.filter(lambda row: row["model"] is None, name="readings"), id="readings")
+    updates = source.to(ro.filter(lambda row: row["model"] is not None, label="updates"), id="updates")
+    readings = source.to(ro.filter(lambda row: row["model"] is None, label="readings"), id="readings")
     mlr = flow.add(
         t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model"),
         readings.shuffle(parallelism),

@@ -53,7 +53,7 @@ class QueryOptions:
 
     partitions: int
     max_records: int | None
-    queue_bytes: int
+    max_queue_bytes: int
     every_s: float = 0.0
 
 
@@ -345,7 +345,7 @@ class Fragment:
             ARRIVAL,
             options.max_records,
             self.spec.partitions,
-            options.queue_bytes,
+            options.max_queue_bytes,
             self.folder,
             self.trigger,
         )

@@ -47,13 +47,13 @@ class SparkBackend(FragmentsBackend):
         query that resumes after a restart keeps its number until it is replaced (``manager.defragment()``).
     max_records : int, optional
         Maximum number of records of a source in a micro-batch.
-    queue_bytes : int, default 64 MiB
+    max_queue_bytes : int, default 64 MiB
         A query waits while other queries have more unread bytes than this in its topic.
     max_lag_bytes : int, default 4 GiB
         How far a dataflow's sinks may lag where queries do not wait for them.
     patience : timedelta or text such as "1min", default "1min"
         How long an action waits for the micro-batch in which it takes effect.
-    tries : int, default 3
+    max_tries : int, default 3
         How often in a row a query that fails is restarted before the dataflows that use it fail. If it fails because a
         step raised, it restarts without that step, and only the dataflows that use the step fail.
     max_queries : int, optional
@@ -73,22 +73,22 @@ class SparkBackend(FragmentsBackend):
         trigger: Duration = "200ms",
         partitions: int | None = None,
         max_records: int | None = None,
-        queue_bytes: int = 64 << 20,
+        max_queue_bytes: int = 64 << 20,
         max_lag_bytes: int = 4 << 30,
         patience: Duration = "1min",
-        tries: int = 3,
+        max_tries: int = 3,
         max_queries: int | None = None,
         join: bool = True,
     ) -> None:
         counts = {
             "max_records": max_records,
             "partitions": partitions,
-            "queue_bytes": queue_bytes,
+            "max_queue_bytes": max_queue_bytes,
             "max_lag_bytes": max_lag_bytes,
             "max_queries": max_queries,
         }
         check_count(**{name: number for name, number in counts.items() if number is not None})
-        check_count(0, tries=tries)
+        check_count(0, max_tries=max_tries)
         every_s = interval_seconds(trigger)
         patience_s = duration_seconds("patience", patience)
         refuse_connect(is_connect(spark), "a SparkBackend")
@@ -96,8 +96,10 @@ class SparkBackend(FragmentsBackend):
         self.spark = spark
         partitions = default_partitions(spark) if partitions is None else partitions
         fuse: Literal["exact", "coarse"] = "coarse" if default_fuse(partitions) == "coarse" else "exact"
-        options = QueryOptions(partitions, max_records, queue_bytes, every_s)
-        super().__init__(self._start_query, folder, options, fuse, max_lag_bytes, patience_s, tries, max_queries, join)
+        options = QueryOptions(partitions, max_records, max_queue_bytes, every_s)
+        super().__init__(
+            self._start_query, folder, options, fuse, max_lag_bytes, patience_s, max_tries, max_queries, join
+        )
 
     @property
     def error(self) -> ConnectorError | None:

@@ -184,13 +184,13 @@ class BatchFunction(MappingTask):
 
 
 def map_batches(
-    fn: Callable[[Any], Any],
+    function: Callable[[Any], Any],
     schema: Any = None,
-    name: str | None = None,
+    label: str | None = None,
     *,
     adds: Any = None,
     library: Literal["arrow", "pandas"] = "arrow",
-    version: int | str | None = None,
+    revision: int | str | None = None,
 ) -> BatchFunction:
     """Make a task that applies a function to whole batches, see :class:`BatchFunction`.
 
@@ -198,7 +198,7 @@ def map_batches(
     >>> half.push({"device": "d1", "value": 3.0})
     [{'device': 'd1', 'value': 1.5}]
     """
-    return BatchFunction(function=fn, schema=schema, adds=adds, label=name, library=library, revision=version)
+    return BatchFunction(function=function, schema=schema, adds=adds, label=label, library=library, revision=revision)
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:

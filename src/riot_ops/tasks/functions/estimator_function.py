@@ -19,7 +19,7 @@ from riot_ops.tasks.functions.batch_function import BatchFunction
 
 __all__ = ["EstimatorFunction", "predict"]
 
-Missing = Literal["null", "pass"]
+OnMissing = Literal["null", "pass"]
 
 
 def predict(
@@ -28,9 +28,9 @@ def predict(
     output: str = "prediction",
     *,
     method: str = "predict",
-    kind: Any = None,
-    missing: Missing = "null",
-    name: str | None = None,
+    dtype: pa.DataType | str | None = None,
+    on_missing: OnMissing = "null",
+    label: str | None = None,
 ) -> BatchFunction:
     """Make a task that adds the predictions of a fitted estimator, a batch at a time.
 
@@ -51,12 +51,12 @@ def predict(
         Field for the result.
     method : str, default "predict"
         The estimator's method, such as ``predict_proba``.
-    kind : Arrow type or its name, optional
+    dtype : Arrow type or its name, optional
         Type of the result. By default: a list of numbers for ``predict_proba``, ``predict_log_proba`` and
         ``transform``, the type of a classifier's labels, else float64.
-    missing : "null" or "pass", default "null"
+    on_missing : "null" or "pass", default "null"
         Whether a record with a null or NaN input gets null, or the input is passed to the estimator as NaN.
-    name : str, default the estimator's class
+    label : str, default the estimator's class
         Name of the step in messages and diagrams.
 
     Notes
@@ -78,11 +78,11 @@ def predict(
     ([{'miles': 10.0, 'fare': 21.0}], [{'miles': None, 'fare': None}])
     """
     wanted = (inputs,) if isinstance(inputs, str) else None if inputs is None else tuple(inputs)
-    function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, method, missing)
+    function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, method, on_missing)
     return BatchFunction(
         function=function,
-        adds={output: _result_type(estimator, method) if kind is None else kind},
-        label=type(estimator).__name__ if name is None else name,
+        adds={output: _result_type(estimator, method) if dtype is None else dtype},
+        label=type(estimator).__name__ if label is None else label,
     )
 
 
@@ -94,7 +94,7 @@ class EstimatorFunction:
     inputs: tuple[str, ...]
     output: str
     method: str
-    missing: Missing
+    on_missing: OnMissing
 
     #: The reason, in error messages, why it cannot be part of a descriptor.
     not_portable = (
@@ -103,8 +103,8 @@ class EstimatorFunction:
     )
 
     def __post_init__(self) -> None:
-        if self.missing not in ("null", "pass"):
-            raise ConfigError(f"missing must be 'null' or 'pass', got {self.missing!r}")
+        if self.on_missing not in ("null", "pass"):
+            raise ConfigError(f"on_missing must be 'null' or 'pass', got {self.on_missing!r}")
         if isinstance(self.estimator, type) or not callable(getattr(self.estimator, self.method, None)):
             raise ConfigError(f"estimator = {self.estimator!r} has no method {self.method!r}; pass a fitted estimator")
         _check_fitted(self.estimator)
@@ -117,7 +117,7 @@ class EstimatorFunction:
         if any(pc.any(pc.is_inf(c)).as_py() for c in columns if pa.types.is_floating(c.type)):
             raise RecordError(f"one of {', '.join(self.inputs)} is infinite", reason="not_finite")
         known = np.ones(batch.num_rows, np.bool_)
-        if self.missing == "null":
+        if self.on_missing == "null":
             for column in columns:
                 known &= ~np.asarray(column.is_null(nan_is_null=True))
         rows = np.flatnonzero(known)
@@ -160,7 +160,7 @@ class EstimatorFunction:
                 f"{type(self.estimator).__name__} cannot be pickled for Spark's workers: {error}; run it in "
                 "process, or load it inside a function"
             ) from None
-        return EstimatorFunction, (self.estimator, self.inputs, self.output, self.method, self.missing)
+        return EstimatorFunction, (self.estimator, self.inputs, self.output, self.method, self.on_missing)
 
 
 def _plain(column: pa.Array) -> pa.Array:

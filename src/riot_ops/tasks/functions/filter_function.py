@@ -88,13 +88,15 @@ class FilterFunction(FunctionTask, FilterTask):
         yield Case(cls(function=_positive), batch)
 
 
-def filter(fn: Callable[[Row], bool], name: str | None = None, *, version: int | str | None = None) -> FilterFunction:
-    """Make a task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
+def filter(
+    function: Callable[[Row], bool], label: str | None = None, *, revision: int | str | None = None
+) -> FilterFunction:
+    """Make a task that passes the records for which ``function(record)`` is True, see :class:`FilterFunction`.
 
-    >>> filter(lambda row: row["value"] > 0, name="positive").label
+    >>> filter(lambda row: row["value"] > 0, label="positive").label
     'positive'
     """
-    return FilterFunction(function=fn, label=name, revision=version)
+    return FilterFunction(function=function, label=label, revision=revision)
 
 
 def _positive(row: Row) -> bool:

@@ -85,19 +85,19 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
 
 def flat_map(
-    fn: Callable[[Row], Iterable[Row] | None],
+    function: Callable[[Row], Iterable[Row] | None],
     schema: Any = None,
-    name: str | None = None,
+    label: str | None = None,
     *,
-    version: int | str | None = None,
+    revision: int | str | None = None,
 ) -> FlatMapFunction:
-    """Make a task that replaces each record with those in ``fn(record)``, see :class:`FlatMapFunction`.
+    """Make a task that replaces each record with those in ``function(record)``, see :class:`FlatMapFunction`.
 
     >>> twice = flat_map(lambda row: [row, row])
     >>> len(twice.session().push({"value": 1}))
     2
     """
-    return FlatMapFunction(function=fn, schema=schema, label=name, revision=version)
+    return FlatMapFunction(function=function, schema=schema, label=label, revision=revision)
 
 
 def _words(row: Row) -> Iterator[Row]:

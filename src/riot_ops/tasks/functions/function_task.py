@@ -36,7 +36,7 @@ class FunctionTask(Task):
         name = self.name()
         if self.revision is not None and self.label is None:
             raise ConfigError(
-                f"{name}: version = {self.revision!r} distinguishes functions of one name, so it needs a name"
+                f"{name}: revision = {self.revision!r} distinguishes functions of one label, so it needs a label"
             )
         if isinstance(self.function, str):
             raise ConfigError(

@@ -129,22 +129,24 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
 
 def keyed(
-    fn: Callable[[Any, Row], tuple[Any, Any]],
+    function: Callable[[Any, Row], tuple[Any, Any]],
     initial: Any = None,
     by: Names = (),
     schema: Any = None,
-    name: str | None = None,
+    label: str | None = None,
     *,
-    version: int | str | None = None,
+    revision: int | str | None = None,
     **options: Any,
 ) -> KeyedFunction:
-    """Make a task that runs ``state, results = fn(state, record)`` per key, see :class:`KeyedFunction`.
+    """Make a task that runs ``state, results = function(state, record)`` per key, see :class:`KeyedFunction`.
 
     >>> count = keyed(lambda n, row: (n + 1, {"n": n + 1}), initial=0, schema={"n": "int64"}).session()
     >>> [count.push({"value": 1})[0]["n"] for _ in range(3)]
     [1, 2, 3]
     """
-    return KeyedFunction(function=fn, initial=initial, by=by, schema=schema, label=name, revision=version, **options)
+    return KeyedFunction(
+        function=function, initial=initial, by=by, schema=schema, label=label, revision=revision, **options
+    )
 
 
 def _running_total(state: Any, row: Row) -> tuple[Any, Row]:

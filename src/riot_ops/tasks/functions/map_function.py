@@ -93,19 +93,21 @@ class MapFunction(MappingTask):
 
 
 def map(
-    fn: Callable[[Row], Row],
+    function: Callable[[Row], Row],
     schema: Any = None,
-    name: str | None = None,
+    label: str | None = None,
     *,
     adds: Any = None,
-    version: int | str | None = None,
+    revision: int | str | None = None,
 ) -> MapFunction:
-    """Make a task that replaces each record with ``fn(record)``, or adds the result to it, see :class:`MapFunction`.
+    """Make a task that replaces each record with ``function(record)``, or adds the result to it.
+
+    See :class:`MapFunction`.
 
     >>> map(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
     [{'value': -2}]
     """
-    return MapFunction(function=fn, schema=schema, adds=adds, label=name, revision=version)
+    return MapFunction(function=function, schema=schema, adds=adds, label=label, revision=revision)
 
 
 def _fahrenheit(row: Row) -> Row:
