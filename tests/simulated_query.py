@@ -23,14 +23,13 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream
 from riot_ops.runtime.merged_source import merge_sources
-from riot_ops.spark import state_chain
+from riot_ops.spark import stage as stage_module
 from riot_ops.spark.blocks import Block, blocks_to_batch
 from riot_ops.spark.dataframe_transform import assign_labels
 from riot_ops.spark.driver_sink import DriverSink
-from riot_ops.spark.received_blocks import read_blocks
 from riot_ops.spark.sink import SinkCommitter, SinkRoutes
 from riot_ops.spark.source import Reader, SourceStage
-from riot_ops.spark.stage import StageProcessor
+from riot_ops.spark.stage import StageProcessor, read_blocks
 
 MAX_BATCHES = 1000
 
@@ -166,7 +165,7 @@ class SimulatedQuery:
         worker = self._choose.choice(self._workers)
         if self._choose.random() < 0.15:
             worker.clear()
-        link_bytes = self._choose.choice([1, 500, state_chain.LINK_BYTES])
-        with mock.patch.multiple(state_chain, ENGINE_CACHE=worker, LINK_BYTES=link_bytes):
+        link_bytes = self._choose.choice([1, 500, stage_module.LINK_BYTES])
+        with mock.patch.multiple(stage_module, ENGINE_CACHE=worker, LINK_BYTES=link_bytes):
             given = processor.process(bucket, iter(frames), state)
             return [block for frame in itertools.islice(given, until) for block in read_blocks(frame)]

@@ -192,7 +192,7 @@ def joined(*keys, **options):
 def test_join_takes_the_keys_of_its_streams():
     def made(*keys, **options):
         stream, task = joined(*keys, **options)
-        return isinstance(stream, ro.KeyedStream), task.by, task.right_by or task.by
+        return isinstance(stream, ro.KeyedStream), task.by, task.right_on or task.by
 
     assert made("id", "id") == made("id", None) == (True, ("id",), ("id",))
     assert made(None, None, on="id") == made(None, "id", on="id") == (False, ("id",), ("id",))

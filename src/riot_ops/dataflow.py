@@ -307,7 +307,7 @@ class Stream:
         options: dict[str, Any] = {
             "within": within,
             "how": how,
-            "right_by": None if right == left else right,
+            "right_on": None if right == left else right,
             "suffix": suffix,
             "allowed_lateness": allowed_lateness,
             "max_ahead": max_ahead,
@@ -549,11 +549,11 @@ def _join_keys(left: Stream, right: Stream, on: Any, right_on: Any) -> tuple[tup
     by = names(on) or own
     if not by:
         raise ConfigError("join needs on, the fields of the key, or a stream with a key (key_by)")
-    right_by = names(right_on) or (names(on) if on is not None else other) or by
-    for option, given, key in (("on", by, own), ("right_on" if right_on else "on", right_by, other)):
+    right_on = names(right_on) or (names(on) if on is not None else other) or by
+    for option, given, key in (("on", by, own), ("right_on" if right_on else "on", right_on, other)):
         if key is not None and given != key:
             raise ConfigError(f"join: {option} = {given!r}, but the stream has the key {key!r}: leave it out")
-    return by, right_by
+    return by, right_on
 
 
 def merge(*streams: Stream) -> Stream:

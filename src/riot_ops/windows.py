@@ -1,8 +1,8 @@
 """Frames: which records of a key belong to one window of :class:`~riot_ops.tasks.Window`.
 
 >>> from riot_ops import windows as w
->>> w.Hopping("1min", every="10s")
-Hopping(size=datetime.timedelta(seconds=60), every=datetime.timedelta(seconds=10), offset=datetime.timedelta(0))
+>>> w.Sliding("1min")
+Sliding(size=datetime.timedelta(seconds=60), full=False)
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ __all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Sliding", "Tumbl
 ZERO = timedelta(0)
 #: A number of records, at least one.
 Records = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: From where windows are counted.
+Origin = Literal["epoch", "first"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class Frame:
         if getattr(self, name) <= ZERO:
             raise ConfigError(f"{type(self).__name__}: {name} must be longer than 0, got {getattr(self, name)!r}")
 
-    def _check_offset(self, offset: timedelta, name: str, step: timedelta) -> None:
+    def _check_offset(self, offset: timedelta, name: str, step: timedelta, origin: Origin) -> None:
+        if origin == "first" and offset:
+            raise ConfigError(f"{type(self).__name__}: offset = {offset!r} is not for origin = 'first'")
         if not ZERO <= offset < step:
             raise ConfigError(
                 f"{type(self).__name__}: offset must be at least 0 and less than {name} = {step!r}, got {offset!r}"
@@ -67,7 +71,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Tumbling(Frame):
-    """Windows of one length, one after the other: ``[k size + offset, (k + 1) size + offset)``, from 1970 on in UTC.
+    """Windows of one length, one after the other: ``[k size + offset, (k + 1) size + offset)`` from the origin on.
 
     Parameters
     ----------
@@ -75,19 +79,23 @@ class Tumbling(Frame):
         Length of a window.
     offset : timedelta >= 0, default 0
         Where windows begin, less than ``size``: days from six to six have ``Tumbling("1d", offset="6h")``.
+    origin : "epoch" or "first", default "epoch"
+        From where windows are counted: the begin of 1970 in UTC, or the first event time of the stream, which all keys
+        share and which has no ``offset``. Earlier records belong to windows before it.
     """
 
     size: Duration
     offset: Duration = ZERO
+    origin: Origin = "epoch"
 
     def validate(self) -> None:
         self._check_positive("size")
-        self._check_offset(as_timedelta(self.offset), "size", as_timedelta(self.size))
+        self._check_offset(as_timedelta(self.offset), "size", as_timedelta(self.size), self.origin)
 
 
 @dataclass(frozen=True)
 class Hopping(Frame):
-    """Windows that overlap: ``[k every + offset, k every + offset + size)``, from 1970 on in UTC.
+    """Windows that overlap: ``[k every + offset, k every + offset + size)`` from the origin on.
 
     Parameters
     ----------
@@ -97,18 +105,21 @@ class Hopping(Frame):
         Step from the begin of a window to the begin of the next one.
     offset : timedelta >= 0, default 0
         Where windows begin, less than ``every``.
+    origin : "epoch" or "first", default "epoch"
+        From where windows are counted, see :class:`Tumbling`.
     """
 
     size: Duration
     every: Duration
     offset: Duration = ZERO
+    origin: Origin = "epoch"
 
     def validate(self) -> None:
         self._check_positive("size")
         self._check_positive("every")
         if as_timedelta(self.size) % as_timedelta(self.every):
             raise ConfigError(f"Hopping: size must be a multiple of every, got {self.size!r} and {self.every!r}")
-        self._check_offset(as_timedelta(self.offset), "every", as_timedelta(self.every))
+        self._check_offset(as_timedelta(self.offset), "every", as_timedelta(self.every), self.origin)
 
 
 @dataclass(frozen=True)
@@ -214,8 +225,8 @@ def frame_from(value: Any) -> Frame:
     A duration stands for :class:`Tumbling`, a number of records for :class:`Count`, None for :class:`Unbounded`; what
     :meth:`Frame.to_dict` has written is read.
 
-    >>> frame_from("1min"), frame_from(10)
-    (Tumbling(size=datetime.timedelta(seconds=60), offset=datetime.timedelta(0)), Count(size=10, partial=False))
+    >>> frame_from("1min") == Tumbling("1min"), frame_from(10)
+    (True, Count(size=10, partial=False))
     """
     if isinstance(value, Frame):
         return value

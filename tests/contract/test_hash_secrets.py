@@ -50,7 +50,7 @@ WITH_STATE = {
 STATELESS = {
     "check_bloom_filter": t.CheckBloomFilter(models={"v": ["m"]}, on_error="flag", output="out"),
 }
-TRAINING = t.TrainBloomFilter(field="v", expected_insertions=100)
+TRAINING = t.TrainBloomFilter(field="v", capacity=100)
 KEYED = [pytest.param(task, id=name) for name, (task, *_) in WITH_STATE.items()] + [
     pytest.param(TRAINING, id="train_bloom_filter")
 ]

@@ -95,7 +95,7 @@ def test_too_large_state_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"SecondOrderMoment: counters = 1048576: .* bytes"):
         t.SecondOrderMoment(by="k", method="tug_of_war", depth=1000, counters=2**20)
     for n in (10**12, 10**400):
-        with pytest.raises(ConfigError, match="expected_insertions must be at most"):
+        with pytest.raises(ConfigError, match="capacity must be at most"):
             BloomFilter(n)
 
 

@@ -127,7 +127,7 @@ def test_restarted_broker_receives_every_message_of_etl(own_mosquitto):
     """QoS 1: the broker delivers accepted messages after the restart; unacknowledged ones are sent again."""
     messages, late = 3000, 300
     readings, some = Gated("city", messages, late), threading.Event()
-    publish = {"url": own_mosquitto.url, "topic": "etl/city", "user_properties": ("seq",), "in_flight": 100}
+    publish = {"url": own_mosquitto.url, "topic": "etl/city", "user_properties": ("seq",), "max_in_flight": 100}
     flow = dataflows.etl("city", publish=publish)
 
     def progress(summary):
@@ -151,4 +151,4 @@ def test_restarted_broker_receives_every_message_of_etl(own_mosquitto):
     assert result.errors.num_rows == 0
     assert received() == {str(row["seq"]): row["payload"].encode() for row in result["publish"].to_pylist()}
     repeated = len(listener.messages) - messages
-    assert repeated <= 4 * publish["in_flight"], f"{repeated} duplicates"  # at most the unacknowledged messages
+    assert repeated <= 4 * publish["max_in_flight"], f"{repeated} duplicates"  # at most the unacknowledged messages

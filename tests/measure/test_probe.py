@@ -161,7 +161,7 @@ def test_latency_of_a_window_is_that_of_its_closing_message() -> None:
 def test_flushed_records_are_counted_but_not_timed() -> None:
     flow = Dataflow("train")
     sensors = flow.source("in", schema={"sensor_id": "string"})
-    flow.sink("out", sensors.to(t.TrainBloomFilter(expected_insertions=10), id="train"))
+    flow.sink("out", sensors.to(t.TrainBloomFilter(capacity=10), id="train"))
     probe = Probe(every=None)
     flow.run([{"sensor_id": "a"}, {"sensor_id": "ü"}], probe=probe)
     report = probe.report()

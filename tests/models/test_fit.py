@@ -39,20 +39,20 @@ def test_least_squares_equals_scikit_learn(seed):
     assert model.metrics["rmse"] == pytest.approx(math.sqrt(np.mean((y - theirs.predict(x)) ** 2)))
 
 
-@pytest.mark.parametrize("ridge", [1e-8, 0.5, 300.0])
-def test_ridge_equals_scikit_learn_on_scaled_inputs(ridge):
+@pytest.mark.parametrize("alpha", [1e-8, 0.5, 300.0])
+def test_ridge_equals_scikit_learn_on_scaled_inputs(alpha):
     x, y = drawn(9)
     scaler = StandardScaler().fit(x)
     # fit_linear scales the target as well, which makes no difference
-    theirs = Ridge(alpha=ridge, solver="svd").fit(scaler.transform(x), y)
-    model = fit_linear(x, y, "abc", "y", ridge=ridge)
+    theirs = Ridge(alpha=alpha, solver="svd").fit(scaler.transform(x), y)
+    model = fit_linear(x, y, "abc", "y", alpha=alpha)
     np.testing.assert_allclose(model.predict(x), theirs.predict(scaler.transform(x)), rtol=1e-7)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_least_squares_equals_exact_arithmetic_for_inputs_of_any_size(seed):
     x, y = drawn(seed, n=30)
-    model = fit_linear(x, y, "abc", "y", ridge=0.0)
+    model = fit_linear(x, y, "abc", "y", alpha=0.0)
     wanted = least_squares(x.tolist(), y.tolist())
     assert [model.intercept, *model.coefficients] == pytest.approx(wanted, rel=1e-6)
     np.testing.assert_allclose(model.predict(x), [predict(wanted, row) for row in x.tolist()], rtol=1e-8, atol=1e-8)
@@ -72,7 +72,7 @@ def test_dependent_inputs_need_a_ridge():
     np.testing.assert_allclose(model.predict(x), y, atol=1e-6)
     assert model.coefficients[2] == 0.0, "a constant input has no weight"
     with pytest.raises(ModelError, match="depend on each other"):
-        fit_linear(x, y, "abc", "y", ridge=0.0)
+        fit_linear(x, y, "abc", "y", alpha=0.0)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e150, 1e300])
@@ -116,7 +116,9 @@ def test_any_rows_give_a_finite_model_or_a_model_error(rows):
     assert np.isfinite([model.intercept, *model.coefficients, *model.metrics.values()]).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"criterion": "gini"}, {"max_depth": 2}, {"pruning": 0.01, "min_leaf": 7}])
+@pytest.mark.parametrize(
+    "options", [{}, {"criterion": "gini"}, {"max_depth": 2}, {"ccp_alpha": 0.01, "min_samples_leaf": 7}]
+)
 def test_trees_equal_scikit_learn(options):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(300, 3))
@@ -125,8 +127,8 @@ def test_trees_equal_scikit_learn(options):
     theirs = DecisionTreeClassifier(
         criterion=options.get("criterion", "entropy"),
         max_depth=options.get("max_depth"),
-        min_samples_leaf=options.get("min_leaf", 2),
-        ccp_alpha=options.get("pruning", 0.0),
+        min_samples_leaf=options.get("min_samples_leaf", 2),
+        ccp_alpha=options.get("ccp_alpha", 0.0),
         random_state=3,
     ).fit(x, labels)
     np.testing.assert_array_equal(model.leaves(x), theirs.apply(x))
@@ -265,7 +267,7 @@ def rings(n=600, seed=0):
 def test_network_training_equals_scikit_learn():
     x, labels = rings()
     model = fit_network(
-        x, labels, ("a", "b"), "c", hidden=(8, 4), max_epochs=30, activation="tanh", penalty=0.01, seed=3
+        x, labels, ("a", "b"), "c", hidden_layer_sizes=(8, 4), max_iter=30, activation="tanh", alpha=0.01, seed=3
     )
     net = MLPClassifier((8, 4), activation="tanh", alpha=0.01, max_iter=30, early_stopping=True, random_state=3)
     theirs = make_pipeline(StandardScaler(), net).fit(x, labels)
@@ -276,22 +278,22 @@ def test_network_training_equals_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    "options", [{"hidden": (3,)}, {"activation": "logistic"}, {"penalty": 5.0}, {"max_epochs": 2}, {"validation": 0.4},
+    "options", [{"hidden_layer_sizes": (3,)}, {"activation": "logistic"}, {"alpha": 5.0}, {"max_iter": 2}, {"validation_fraction": 0.4},
                 {"seed": 1}, {"classes": ("near", "far", "middle")}]
 )  # fmt: skip
 def test_every_option_of_network_training_matters(options):
     x, labels = rings(200)
-    plain = fit_network(x, labels, ("a", "b"), "c", max_epochs=5)
-    assert fit_network(x, labels, ("a", "b"), "c", **{"max_epochs": 5} | options) != plain
-    assert fit_network(x, labels, ("a", "b"), "c", max_epochs=5) == plain
+    plain = fit_network(x, labels, ("a", "b"), "c", max_iter=5)
+    assert fit_network(x, labels, ("a", "b"), "c", **{"max_iter": 5} | options) != plain
+    assert fit_network(x, labels, ("a", "b"), "c", max_iter=5) == plain
 
 
 def test_network_learns():
     x, labels = rings()
-    model = fit_network(x, labels, ("a", "b"), "c", validation=0.0)
+    model = fit_network(x, labels, ("a", "b"), "c", validation_fraction=0.0)
     other, wanted = rings(seed=1)
     assert np.mean([model.classes[i] == w for i, w in zip(model.predict(other), wanted, strict=True)]) > 0.9
-    assert fit_network(x, labels, ("a", "b"), "c", validation=0.0, end_ms=9).end_ms == 9
+    assert fit_network(x, labels, ("a", "b"), "c", validation_fraction=0.0, end_ms=9).end_ms == 9
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_merged_count_equals_count_of_merged_sketches():
 
 
 def test_merged_bloom_filter_knows_both_parts():
-    train = t.TrainBloomFilter(expected_insertions=100)
+    train = t.TrainBloomFilter(capacity=100)
     here, there = sessions(train, [{"sensor_id": "a"}, {"sensor_id": "b"}], [{"sensor_id": "c"}])
     here.merge(there.snapshot())
     row = here.flush()[0]

@@ -75,7 +75,7 @@ def test_merge_is_the_union():
     both.add(pa.array(["a", "b", "b", "ü"]))
     assert left.merge(right) == right.merge(left) == both
     assert left.count == 2
-    with pytest.raises(ConfigError, match="expected_insertions=99"):
+    with pytest.raises(ConfigError, match="capacity=99"):
         left.merge(BloomFilter(99))
 
 
@@ -204,7 +204,7 @@ def test_filters_with_different_secrets_are_not_merged():
 
 def test_secret_is_not_shown():
     keyed = BloomFilter(10, secret=SECRET)
-    assert repr(keyed) == "BloomFilter(expected_insertions=10, false_positive_rate=0.01, secret=Secret('***'))"
+    assert repr(keyed) == "BloomFilter(capacity=10, error=0.01, secret=Secret('***'))"
     assert pickle.loads(pickle.dumps(keyed)) == keyed
     for attempt in (
         BloomFilter,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,6 +21,13 @@ from riot_ops.spark.dataframe_transform import assign_labels
 from tests.search import depth
 
 MAX = 2**63 - 1
+MERGED = {
+    **{name: ("value", name) for name in ("count", "min", "max", "first", "last")},
+    **{f"n {name}": ("n", name) for name in ("sum", "mean", "min", "max", "first", "last")},
+    "above": ("value", "matches", ">", 1),
+    "share": ("n", "share", "==", MAX),
+    "records": "count",
+}
 KEYED = [
     t.RunningCount(by="key", emit="update"),
     t.Window(
@@ -28,12 +37,13 @@ KEYED = [
     ),
     t.RunningSummary(by="key", emit="update"),
     t.Deduplicate(by=("key", "n")),
+    t.Window(by="key", aggregates=MERGED, emit="update"),
 ]
 SCHEMA = pa.schema({"seq": pa.int64(), "key": pa.string(), "n": pa.int64(), "value": pa.float64()})
 ROW = st.tuples(
     st.sampled_from(["a", "b", "ü", "", None]),
     st.sampled_from([0, 1, -1, 7, MAX, -MAX, None]),
-    st.sampled_from([0.1, -0.0, 1e16, 1.0, -1e16, 1e300, 1.7e308, float("inf"), float("nan"), None]),
+    st.sampled_from([0.1, 0.0, -0.0, 1e16, 1.0, -1e16, 1e300, 1.7e308, float("inf"), float("nan"), None]),
 )
 
 
@@ -68,6 +78,54 @@ def test_precombined_records_give_same_results(task, rows, sizes, limit):
         buffer = blocks.PrecombineBuffer(None, task.by, task)
         sent = [one for piece in pieces for one in buffer.take(piece)] + buffer.drain()
     assert results(task, sent) == results(task, pieces)
+
+
+@pytest.mark.long
+@settings(deadline=None, max_examples=depth(100))
+@given(rows=st.lists(st.tuples(st.booleans(), ROW), min_size=1, max_size=40), limit=st.integers(0, 9))
+def test_parts_with_interleaved_numbers_are_combined_apart(rows, limit):
+    task = KEYED[-1]
+    (whole,) = pieces_of([row for _, row in rows], [])
+    sent = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "MAX_BUFFERED_ROWS", limit)
+        for part in (True, False):
+            buffer = blocks.PrecombineBuffer(None, task.by, task)
+            mine = whole.filter(pa.array([of == part for of, _ in rows]))
+            sent += [one for cut in (mine.slice(0, 7), mine.slice(7)) for one in buffer.take(cut)] + buffer.drain()
+    sent = [one for one in sent if one.num_rows]
+    assert results(task, [pa.concat_batches(sent).sort_by("seq")]) == results(task, [whole])
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "rows"),
+    [
+        *[({"a": ("value", function)}, 3) for function in ("count", "min", "max", "first", "last")],
+        *[({"a": ("n", function)}, 3) for function in ("sum", "mean", "min", "max", "first", "last")],
+        ({"a": ("value", "matches", ">", 1), "b": ("n", "share", "&", 1)}, 3),
+        *[({"a": ("value", function), "b": "count"}, 8) for function in ("sum", "mean", "std", "quantile")],
+        ({"a": ("n", "var")}, 8),
+    ],
+    ids=lambda one: repr(one).replace("'", "") if isinstance(one, dict) else "",
+)
+def test_aggregates_whose_merge_is_exact_are_combined(aggregates, rows):
+    """Two keys, and a record that will be rejected where its value matters."""
+    if aggregates["a"][1] == "quantile":
+        aggregates = {"a": ("value", "quantile", 0.5)}
+    task = t.Window(by="key", aggregates=aggregates, emit="update")
+    buffer = blocks.PrecombineBuffer(None, task.by, task)
+    given = [("a", i, 1.0) for i in range(4)] + [("b", i, 1.0) for i in range(3)] + [("a", 0, math.inf)]
+    sent = buffer.take(next(pieces_of(given, []))) + buffer.drain()
+    checked = aggregates["a"][0] == "value" and aggregates["a"][1] != "count"
+    assert sum(batch.num_rows for batch in sent) == (rows if checked or rows == 8 else 2)
+
+
+def test_few_repeated_keys_cross_with_columns_of_nulls():
+    task = t.Window(by="key", aggregates={"low": ("n", "min")}, emit="update")
+    once = next(pieces_of([(f"k{i}", i, None) for i in range(6)] + [("k0", 7, None)], []))
+    (batch,) = blocks.PrecombineBuffer(None, task.by, task).take(once)
+    assert batch.select(once.schema.names).equals(once)
+    assert all(batch[name].null_count == 7 for name in batch.schema.names[once.num_columns :])
 
 
 def test_few_keys_are_combined():

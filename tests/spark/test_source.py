@@ -21,10 +21,9 @@ from riot_ops.ingest.pace import PacedSource
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.spark import dataframe_transform
 from riot_ops.spark.dataframe_transform import assign_labels
-from riot_ops.spark.received_blocks import read_blocks
 from riot_ops.spark.sink import SinkRoutes
 from riot_ops.spark.source import Reader, SourceStage
-from riot_ops.spark.stage import SOURCE_END
+from riot_ops.spark.stage import SOURCE_END, read_blocks
 
 
 def flow_of(*steps):

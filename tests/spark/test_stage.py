@@ -1,4 +1,4 @@
-"""Keyed stages: the chain of links with a bucket's state, on workers whose copies lag or diverge."""
+"""Keyed stages: received blocks, and the chain of links with a bucket's state, on workers whose copies lag or diverge."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ from riot_ops.core.ipc import encode
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.spark import received_blocks, state_chain
+from riot_ops.spark import stage as stage_module
 from riot_ops.spark.blocks import METRICS_STAGE, SINK_STAGE, Block, blocks_to_batch
 from riot_ops.spark.dataframe_transform import assign_labels
 from riot_ops.spark.driver_sink import DriverSink
-from riot_ops.spark.received_blocks import read_blocks, records_by_stream
 from riot_ops.spark.sink import SinkRoutes
-from riot_ops.spark.stage import OWNER_BUCKET, SOURCE_END, StageProcessor
-from riot_ops.spark.state_chain import HEAD_KEY
+from riot_ops.spark.stage import (
+    HEAD_KEY,
+    OWNER_BUCKET,
+    SOURCE_END,
+    StageProcessor,
+    merge_batches,
+    read_blocks,
+    records_by_stream,
+)
 from riot_ops.testing import exact
 from tests.simulated_query import Chain, SimulatedQuery
 
@@ -74,7 +80,7 @@ class Bucket:
             else []
         )
         frames = [blocks_to_batch([*blocks, *more]).to_pandas()]
-        with mock.patch.object(state_chain, "ENGINE_CACHE", self.workers[worker]):
+        with mock.patch.object(stage_module, "ENGINE_CACHE", self.workers[worker]):
             given = self.processor.process(self.label, iter(frames), self.chain if chain is None else chain)
             found = [block for frame in given for block in read_blocks(frame)]
         return [row["n"] for batch in records_by_stream(found).get("n", []) for row in batch.to_pylist()]
@@ -154,7 +160,7 @@ def test_links_are_compacted_when_larger_than_base():
 @pytest.mark.long
 @pytest.mark.parametrize("link_bytes", [1, 1000, 15_000])
 def test_large_state_takes_several_links(monkeypatch, link_bytes):
-    monkeypatch.setattr(state_chain, "LINK_BYTES", link_bytes)
+    monkeypatch.setattr(stage_module, "LINK_BYTES", link_bytes)
     bucket = Bucket(counting())
     devices = [f"device-{i}" for i in range(500)]
     assert bucket.give("a", *devices) == [1] * 500
@@ -189,7 +195,7 @@ def test_pieces_add_up_to_snapshot(devices, sizes):
 
 
 def test_chain_length_is_limited(monkeypatch):
-    monkeypatch.setattr(state_chain, "MAX_DELTAS", 5)
+    monkeypatch.setattr(stage_module, "MAX_DELTAS", 5)
     bucket = Bucket(counting())
     bucket.give("a", *[f"device-{i}" for i in range(3000)])
     links = []
@@ -248,9 +254,7 @@ def test_state_of_another_query_is_refused():
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_time_moves_before_records_renumbered_in_the_stage(seed, monkeypatch):
-    monkeypatch.setattr(
-        received_blocks, "MAX_MERGED_ROWS", 1
-    )  # so that blocks are processed one by one where they may be
+    monkeypatch.setattr(stage_module, "MAX_MERGED_ROWS", 1)  # so that blocks are processed one by one where they may be
     flow = ro.Dataflow("merged")
     ways = [
         flow.source(name, schema=TIMED).to(t.KalmanFilter(by=("device",)), id=f"smooth_{name}") for name in ("a", "b")
@@ -291,7 +295,7 @@ def test_rows_of_stage_computed_twice_are_equal_to_the_byte(tmp_path):
         frames = iter([blocks_to_batch([block]) for block in blocks])
         context = SimpleNamespace(getLocalProperty=lambda _: "0")
         with (
-            mock.patch.object(state_chain, "ENGINE_CACHE", worker),
+            mock.patch.object(stage_module, "ENGINE_CACHE", worker),
             mock.patch.object(TaskContext, "get", return_value=context),
         ):
             return [
@@ -311,3 +315,31 @@ def test_rows_of_stage_computed_twice_are_equal_to_the_byte(tmp_path):
     assert [sum(row[3] for row in rows if row[0] == 2) for rows in found] == [40] * 3
     assert {row[0] for row in found[0]} == {2, SINK_STAGE, METRICS_STAGE}
     assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
+
+
+def test_worker_keeps_engines_of_recent_queries(monkeypatch):
+    monkeypatch.setattr(stage_module, "ENGINE_CACHE", OrderedDict())
+    monkeypatch.setattr(stage_module, "CACHED_SECONDS", -1.0)
+    first = stage_module.cached_engines("first")
+    for i in range(3):
+        stage_module.cached_engines(f"{i}")
+    assert stage_module.cached_engines("first") is first
+    stage_module.cached_engines("new")
+    assert [*stage_module.ENGINE_CACHE] == ["1", "2", "first", "new"]
+    monkeypatch.setattr(stage_module, "CACHED_SECONDS", 60.0)
+    stage_module.cached_engines("other")
+    assert len(stage_module.ENGINE_CACHE) == 5, "it has just run for all of them"
+
+
+def test_small_and_overlapping_batches_are_merged():
+    def batch(first, n):
+        return first, first + n - 1, pa.record_batch({"seq": pa.array(range(first, first + n), pa.int64())})
+
+    sizes = (30_000, 2_768, 200, 40_000, 10)
+    given = [batch(sum(sizes[:i]), size) for i, size in enumerate(sizes)]
+    found = [(piece.num_rows, first) for piece, first in merge_batches(given)]
+    assert found == [(32_768, 0), (200, 32_768), (40_000, 32_968), (10, 72_968)]
+    assert merge_batches([]) == []
+    long, inside, touching, after = batch(0, 40_000), batch(10, 5), batch(39_999, 2), batch(40_001, 1)
+    found = [(piece.num_rows, first) for piece, first in merge_batches([long, inside, touching, after])]
+    assert found == [(40_007, 0), (1, 40_001)]

@@ -18,7 +18,7 @@ from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.kernels.stats.accumulators import SCALE
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark import read_state
-from riot_ops.spark.state_chain import Head, Link
+from riot_ops.spark.stage import Head, Link
 from riot_ops.spark.state_reader import chain_snapshots
 from tests.random_flows import SCHEMA, random_input
 from tests.spark.test_frames import stream_of

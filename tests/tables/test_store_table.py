@@ -104,10 +104,13 @@ def test_store_is_opened_with_defaults_or_given_options(monkeypatch):
     given = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "{seq}", "schema": {"v": "double"}}
     assert StoreTable(**given).rows == (
         ("azure-table://", "rows", None),
-        {"retry": timedelta(minutes=1), "parallel": 8},
+        {"retry": timedelta(minutes=1), "max_concurrency": 8},
     )
-    table = StoreTable(**given, credential=Secret("x"), retry="7s", parallel=3)
-    assert table.rows == (("azure-table://", "rows", Secret("x")), {"retry": timedelta(seconds=7), "parallel": 3})
+    table = StoreTable(**given, credential=Secret("x"), retry="7s", max_concurrency=3)
+    assert table.rows == (
+        ("azure-table://", "rows", Secret("x")),
+        {"retry": timedelta(seconds=7), "max_concurrency": 3},
+    )
 
 
 def test_calls_of_a_store_are_not_made_at_once():

@@ -24,7 +24,7 @@ def test_csv_file_is_read_and_reloaded(tmp_path):
     path.write_text('id,city,"floor, no"\r\n1,Rio,"2"\n\n2,"São ""P""",\n', encoding="utf-8-sig")
     every = Lookup(table=str(path), on="id", on_missing="drop").session()
     assert every.push_many([{"id": "2"}, {"id": "3"}]) == [{"id": "2", "city": 'São "P"', "floor, no": ""}]
-    some = Lookup(table=CSVTable(str(path), key="city"), on="place", columns=("id",)).session()
+    some = Lookup(table=CSVTable(str(path), on="city"), on="place", columns=("id",)).session()
     assert some.push({"place": "Rio"}) == [{"place": "Rio", "id": "1"}]
     path.write_text("id,city\n1,Oslo\n")
     assert Lookup(table=str(path), on="id").session().push({"id": "1"}) == [{"id": "1", "city": "Oslo"}]
@@ -40,7 +40,7 @@ def test_key_of_several_columns_is_read(tmp_path):
     ):
         assert [row["heating"] for row in task.session().push_many(rooms)] == ["air", "oil", None, None]
     with pytest.raises(ConfigError, match=r"a key of the table has 2 texts, got on = \('house',\)"):
-        Lookup(table=CSVTable(str(path), key=("house", "room")), on="house")
+        Lookup(table=CSVTable(str(path), on=("house", "room")), on="house")
 
 
 def test_equal_tables_make_equal_tasks():

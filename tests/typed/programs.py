@@ -35,7 +35,7 @@ def verbs_of_a_stream(folder: Path) -> None:
     assert_type(readings.filter(lambda row: bool(row["value"] > 2)), ro.Stream)
     assert_type(readings.filter("value > 2", id="some"), ro.Stream)
     assert_type(readings.lookup({"a": "kitchen"}, on="device", columns="room", default="?"), ro.Stream)
-    assert_type(readings.lookup(tables.CSVTable("rooms.csv", key="id"), ["device"], {"room": "name"}), ro.Stream)
+    assert_type(readings.lookup(tables.CSVTable("rooms.csv", on="id"), ["device"], {"room": "name"}), ro.Stream)
     assert_type(readings.apply(t.KalmanFilter()), ro.Stream)
     assert_type(readings.to(t.KalmanFilter(), id="kalman"), ro.Stream)
     assert_type(readings >> t.KalmanFilter(), ro.Stream)

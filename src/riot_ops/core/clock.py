@@ -20,6 +20,7 @@ the message that it precedes.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ class StepClock:
     max_lag: int = 0
     aging: int = 0
 
-    @property
+    @functools.cached_property
     def cell(self) -> int:
         """The length of the cells by which times agree, in microseconds; 0: all times do."""
         return self.aging if self.max_ahead is None else self.resolution

@@ -15,27 +15,26 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Set
-from typing import Any
 
 import pyarrow as pa
 
 __all__ = [
+    "TIMER_OFFSET",
     "TIMER_ORDINALS",
     "carried_fields",
     "is_ordinal",
     "next_ordinal",
-    "ordinal_of_time",
     "ordinals",
     "result_fields",
-    "time_of_ordinal",
     "with_next_ordinal",
     "with_timer_ordinals",
 ]
 
 #: The ordinals of timer output.
 TIMER_ORDINALS = ("ordinal", "ordinal_2", "ordinal_3")
-#: Times of the years 1 to 9999 minus this are negative.
-_TIMER_OFFSET = 1 << 62
+#: What the first ordinal of timer output is less than the stream time, in microseconds, at which it was due. Times of
+#: the years 1 to 9999 less this are negative.
+TIMER_OFFSET = 1 << 62
 
 _ORDINAL = re.compile(r"ordinal(?:_([2-9]|[1-9]\d+))?")
 
@@ -102,20 +101,6 @@ def carried_fields(names: Iterable[str]) -> list[str]:
     """
     names = set(names)
     return [name for name in ("seq", *ordinals(names), "event_time") if name in names]
-
-
-def ordinal_of_time(time: Any) -> Any:
-    """Return the first ordinal of timer output that is due at a stream time in microseconds (a number or an array)."""
-    return time - _TIMER_OFFSET
-
-
-def time_of_ordinal(ordinal: Any) -> Any:
-    """Return the stream time at which timer output with this (negative) first ordinal was due.
-
-    >>> time_of_ordinal(ordinal_of_time(1_000)), ordinal_of_time(1_000) < 0
-    (1000, True)
-    """
-    return ordinal + _TIMER_OFFSET
 
 
 def with_timer_ordinals(schema: pa.Schema) -> pa.Schema:

@@ -62,7 +62,3 @@ class StateField:
         grown = self.empty(len(array), np.empty((0, width)))
         grown[:, : array.shape[1]] = array
         return grown
-
-    def bytes_per_key(self, array: Any) -> int:
-        """Return the bytes per key in an array; an estimate for objects."""
-        return 64 if self.is_object else array.itemsize * (array.shape[1] if array.ndim > 1 else 1)

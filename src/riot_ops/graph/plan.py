@@ -9,13 +9,14 @@ Records are addressed to the stage that reads them; stages in between pass them 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import Operator
+from riot_ops.core.operator import Operator, emits_per_batch
 from riot_ops.graph.fanout import move_downstream
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
@@ -61,6 +62,15 @@ class Stage:
     entries: dict[str, set[str]] = field(default_factory=dict)
     outputs: set[str] = field(default_factory=set)
     parallelism: int | None = None
+
+    @functools.cached_property
+    def needs_whole_batch(self) -> bool:
+        """Whether all records of a micro-batch come at once; read when the stage is complete.
+
+        The output of a step that emits per batch depends on them, and the numbers of records that are renumbered here
+        do not say which watermarks precede them.
+        """
+        return any(isinstance(step.operator, Renumber) or emits_per_batch(step.operator) for step in self.steps)
 
 
 @dataclass

@@ -61,7 +61,7 @@ def fit_linear(
     inputs: Sequence[str],
     target: str,
     *,
-    ridge: float = 1e-8,
+    alpha: float = 1e-8,
     selection: Literal["none", "m5"] = "none",
     **facts: Any,
 ) -> LinearModel:
@@ -76,7 +76,7 @@ def fit_linear(
         Rows of inputs, and the target of each.
     inputs, target : names
         Their names.
-    ridge : float >= 0, default 1e-8
+    alpha : float >= 0, default 1e-8
         The λ above; with 0, linearly dependent inputs are refused.
     selection : "none" or "m5", default "none"
         "m5" sets some coefficients to 0, as in the M5 method. While the largest coefficient of a standardised input is
@@ -114,10 +114,10 @@ def fit_linear(
         scale[scale <= 1e-15] = 1.0  # a constant column, apart from rounding errors
         table /= scale
         triangle = np.zeros((k + 1, k + 1))
-        np.fill_diagonal(triangle[:k, :k], np.sqrt(ridge))
+        np.fill_diagonal(triangle[:k, :k], np.sqrt(alpha))
         rotate_rows(table, triangle)
         if (np.abs(np.diag(triangle)[:k]) <= SINGULAR * np.sqrt(n)).any():
-            raise ModelError("the inputs depend on each other; use a ridge > 0")
+            raise ModelError("the inputs depend on each other; use an alpha > 0")
         b = _selected(triangle, n) if selection == "m5" else _solved(triangle, np.arange(k))[0]
         b *= scale[k] / scale[:k]
         intercept = mean[k] - float(np.sum(b * mean[:k]))
@@ -180,8 +180,8 @@ def fit_tree(
     classes: Sequence[str] = (),
     criterion: Literal["entropy", "gini"] = "entropy",
     max_depth: int | None = None,
-    min_leaf: int = 2,
-    pruning: float = 0.0,
+    min_samples_leaf: int = 2,
+    ccp_alpha: float = 0.0,
     seed: int = 0,
     **facts: Any,
 ) -> TreeModel:
@@ -197,7 +197,7 @@ def fit_tree(
         Their names.
     classes : sequence of str
         Labels in the order of their indexes; by default those that occur, sorted.
-    criterion, max_depth, min_leaf, pruning, seed
+    criterion, max_depth, min_samples_leaf, ccp_alpha, seed
         ``criterion``, ``max_depth``, ``min_samples_leaf``, ``ccp_alpha`` and ``random_state`` of
         ``DecisionTreeClassifier``.
     facts
@@ -224,7 +224,11 @@ def fit_tree(
     if np.abs(rows).max() > np.finfo(np.float32).max:
         raise ModelError("an input exceeds single precision, in which trees are grown")
     grown = DecisionTreeClassifier(
-        criterion=criterion, max_depth=max_depth, min_samples_leaf=min_leaf, ccp_alpha=pruning, random_state=seed
+        criterion=criterion,
+        max_depth=max_depth,
+        min_samples_leaf=min_samples_leaf,
+        ccp_alpha=ccp_alpha,
+        random_state=seed,
     ).fit(rows, np.asarray(labels))
     model = TreeModel.from_sklearn(grown, inputs, target, classes or known, missing="null", rows=len(rows), **facts)
     places = np.array([model.classes.index(label) for label in known])
@@ -243,11 +247,11 @@ def fit_network(
     target: str,
     *,
     classes: Sequence[str] = (),
-    hidden: Sequence[int] = (24,),
+    hidden_layer_sizes: Sequence[int] = (24,),
     activation: Activation = "relu",
-    penalty: float = 1e-4,
-    max_epochs: int = 200,
-    validation: float = 0.1,
+    alpha: float = 1e-4,
+    max_iter: int = 200,
+    validation_fraction: float = 0.1,
     seed: int = 0,
     **facts: Any,
 ) -> NetworkModel:
@@ -263,15 +267,15 @@ def fit_network(
         Their names.
     classes : sequence of str
         Labels in the order of their indexes; by default those that occur, sorted.
-    hidden : sequence of int >= 1, default (24,)
+    hidden_layer_sizes : sequence of int >= 1, default (24,)
         Units of each hidden layer.
     activation : "identity", "logistic", "tanh" or "relu", default "relu"
         Activation of the hidden units.
-    penalty : float >= 0, default 1e-4
+    alpha : float >= 0, default 1e-4
         L2 penalty on the weights (``alpha`` of ``MLPClassifier``).
-    max_epochs : int >= 1, default 200
+    max_iter : int >= 1, default 200
         Maximum number of passes over the rows.
-    validation : float, 0 to below 1, default 0.1
+    validation_fraction : float, 0 to below 1, default 0.1
         Share of the rows that is held out for early stopping; with 0 training stops when the loss no longer falls.
     seed : int >= 0, default 0
         Seed of the initial weights, the order of rows, and the choice of rows that are held out.
@@ -288,7 +292,7 @@ def fit_network(
     Examples
     --------
     >>> rows, levels = [[1.0], [2.0], [8.0], [9.0]] * 20, ["low", "low", "high", "high"] * 20
-    >>> net = fit_network(rows, levels, ["x"], "level", hidden=(4,), validation=0.0)
+    >>> net = fit_network(rows, levels, ["x"], "level", hidden_layer_sizes=(4,), validation_fraction=0.0)
     >>> [net.classes[i] for i in net.predict([[0.0], [20.0]])], net.sizes
     (['low', 'high'], (1, 4, 1))
     """
@@ -301,17 +305,17 @@ def fit_network(
         raise MissingExtraError("training a neural network", "ml") from None
     rows, codes, known = _labelled(x, labels, inputs, target)
     net = MLPClassifier(
-        hidden_layer_sizes=tuple(hidden),
+        hidden_layer_sizes=tuple(hidden_layer_sizes),
         activation=activation,
-        alpha=penalty,
-        max_iter=max_epochs,
-        early_stopping=validation > 0,
-        validation_fraction=validation or 0.1,
+        alpha=alpha,
+        max_iter=max_iter,
+        early_stopping=validation_fraction > 0,
+        validation_fraction=validation_fraction or 0.1,
         random_state=seed,
     )
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping after `max_epochs` is intended
+            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping after `max_iter` is intended
             trained = make_pipeline(StandardScaler(), net).fit(rows, np.asarray(labels))
     except ValueError as error:
         raise ModelError(f"no network can be trained on these {len(rows)} rows: {error}") from None

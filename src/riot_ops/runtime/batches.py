@@ -156,7 +156,7 @@ def in_order(batches: Sequence[Any], order: tuple[str, ...] = ARRIVAL) -> Rows:
     rows: Rows = batches[0]
     if rows.fields and not rows.fields.keys().isdisjoint(_ordering(tuple(rows.names), order)):
         rows = Rows(rows.materialize())
-    every = rows.all_rows
+    every = rows if rows.is_batch else rows.all_rows
     if every.ordered is None:
         keys = _keys(every.batch, order)
         every.ordered = not keys or are_sorted(keys, every.num_rows)

@@ -152,29 +152,23 @@ class Engine:
                     made[id] = _rows(self._run_step(running, given, made, ending))
             except Exception as error:
                 self._handle_failure(running, error)
-        return self._results(given, made)
-
-    def _heartbeats(self, operator: Any, batches: Sequence[pa.RecordBatch]) -> list[Any]:
-        empty = [b for b in batches if not b.num_rows]
-        return _rows(operator.heartbeats(empty, self.heartbeat_numbers)) if empty else []
-
-    def _results(self, given: Mapping[str, list[Any]], made: Mapping[str, list[Any]]) -> Batches:
         results: Batches = {}
         for stream in self.outputs:
             if found := made[stream] if stream in made else given.get(stream):
                 results[stream] = found
         if not self._lazy:
-            materialize_all([b for found in results.values() for b in found if b.materialized is None])
-            for stream, found in results.items():
-                results[stream] = [b.materialize() for b in found]
-        errors: list[pa.RecordBatch] = []
+            if waiting := [b for found in results.values() for b in found if b.materialized is None]:
+                materialize_all(waiting)
+            results = {stream: [b.materialized or b.materialize() for b in found] for stream, found in results.items()}
         for running in self._running.values():
             if running.letters != running.dead.count:
                 running.letters = running.dead.count
-                errors += running.dead.take()
-        if errors:
-            results[ERRORS_STREAM] = errors
+                results[ERRORS_STREAM] = results.get(ERRORS_STREAM, []) + running.dead.take()
         return results
+
+    def _heartbeats(self, operator: Any, batches: Sequence[pa.RecordBatch]) -> list[Any]:
+        empty = [b for b in batches if not b.num_rows]
+        return _rows(operator.heartbeats(empty, self.heartbeat_numbers)) if empty else []
 
     def _reads(self, id: str, stream: str, given: Mapping[str, list[Any]], made: Mapping[str, list[Any]]) -> list[Any]:
         own = made.get(stream, [])
@@ -329,6 +323,11 @@ class Engine:
         for name, state in self.states.items():
             if name in data:
                 state.restore(data[name], f" of step {name!r}")
+
+    @property
+    def keys(self) -> int:
+        """The number of keys with state, of all steps."""
+        return sum(state.index.size for state in self.states.values())
 
     @property
     def nbytes(self) -> int:

@@ -33,13 +33,13 @@ from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.output_checks import check_batch
 from riot_ops.core.parameters import as_names, as_timedelta
 from riot_ops.core.special_operators import AligningOperator, PeriodicOperator, PooledOperator
-from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.kernels.arrays.hashing import hash_columns, hash_keys, hash_rows
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, take_columns
+from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, in_order, sort_rows, with_ordinals
 from riot_ops.runtime.inexact_numbers import inexact_fields, reject_inexact
 from riot_ops.runtime.snapshot import (
@@ -50,7 +50,7 @@ from riot_ops.runtime.snapshot import (
     state_identity,
     unpack_snapshot,
 )
-from riot_ops.runtime.timer_output import no_ticks, stream_time_at_rows, timer_records, with_leading_fields
+from riot_ops.runtime.timer_output import no_ticks, timer_records, with_leading_fields
 from riot_ops.runtime.watermarks import Watermark
 
 __all__ = ["KeyedState"]
@@ -98,6 +98,7 @@ class KeyedState:
         self._lazy = _accepts_lazy_rows(type(task))
         self.key_fields = as_names(task.by) if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
+        self._retention = 0 if task.key_retention is None else to_microseconds(task.key_retention)
         self._names: list[str] = []  # fields of the output before the state was restored
         self._last: Any = None  # the schema of the last output, or the output itself if it is lazy
         self._bound: pa.Schema | None = None  # the schema of the last input, with what follows from it
@@ -107,8 +108,7 @@ class KeyedState:
         self._reset()
 
     def _reset(self, like: dict[str, Any] | None = None) -> None:
-        live = self.task.key_retention
-        self.index = KeyIndex(0 if live is None else to_microseconds(live))
+        self.index = KeyIndex(self._retention)
         self.time = None if self._clock is None else Watermark(self._clock)
         self.arrays: dict[str, Any] = {n: f.empty(0, (like or {}).get(n)) for n, f in self.fields.items()}
         self._keys: list[pa.RecordBatch] = []
@@ -145,16 +145,19 @@ class KeyedState:
                 self._bind(rows.schema)
             if self._inexact:
                 rows = reject_inexact(rows, self._inexact, dead)
-            given = rows if self._lazy and rows.is_batch else self._readable(rows)
+            lazy = self._lazy and isinstance(rows, Rows) and (rows.is_batch or rows.num_rows <= SMALL)
+            given = rows if lazy else materialize(rows)
             admitted = self.task.validate_rows(given, dead)
             if admitted is not given:
                 if not isinstance(admitted, Rows):
                     admitted = Rows(check_batch(self.task, "validate_rows", admitted))
                 rows = admitted
-        ticks = None if self.time is None else self._ticks(materialize(rows), watermarks, self._order[0])
+        ticks = None
+        if self.time is not None:
+            ticks = self.time.ticks(materialize(rows), [materialize(one) for one in watermarks], self._order[0])
         made, due = self._process_rows(rows, ticks, dead)
-        if self.index.ttl:
-            self._expire_keys()
+        if self.index.ttl and self.index.size > 2 * self._live + 1024:  # the slots have doubled since the last check
+            self._drop_expired(self._sure)
         return self._joined(made, due)
 
     def _bind(self, schema: pa.Schema) -> None:
@@ -162,11 +165,6 @@ class KeyedState:
         self._bound = schema
         self._coded = {name for name in self.key_fields if schema.field(name).type.id == DICTIONARY}
         self._inexact = inexact_fields(self.task, schema)
-
-    def _readable(self, rows: AnyRows) -> Any:
-        """Return rows as the task reads them."""
-        lazy = self._lazy and isinstance(rows, Rows)
-        return rows if lazy and (rows.is_batch or rows.num_rows <= SMALL) else materialize(rows)
 
     def _joined(self, made: Any, due: pa.RecordBatch | None) -> Any:
         """Return output and timer output in order."""
@@ -206,17 +204,6 @@ class KeyedState:
             if self._period:
                 schema = with_ordinals(pa.RecordBatch.from_pylist([], schema), self._timer_ordinals()).schema
         return conform_to(due, schema)
-
-    def _ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[Any], first: str) -> Ticks:
-        assert self.time is not None
-        clock = self.time.clock
-        own = None
-        # in order of event time, stream time passes every event time, not only each new maximum
-        if batch is not None and (not clock.streams or first != "seq"):
-            own = generate_watermarks(batch, clock.resolution, clock.cell, clock.votes_per_run, clock.lag)
-        if own is not None and not clock.streams:
-            watermarks, own = [own], None
-        return self.time.ticks(batch, watermarks, first, own)
 
     def _process_rows(
         self, batch: AnyRows | None, ticks: Ticks | None, dead: DeadLetters
@@ -326,18 +313,20 @@ class KeyedState:
         return self._order_hashes
 
     def _update(self, batch: AnyRows, ticks: Ticks | None, dead: DeadLetters) -> Any:
-        given = batch if self._lazy and isinstance(batch, Rows) and batch.is_batch else self._readable(batch)
-        made = self.task.update(given, self._slots(batch, ticks), self.arrays, dead)
+        lazy = self._lazy and isinstance(batch, Rows) and (batch.is_batch or batch.num_rows <= SMALL)
+        made = self.task.update(batch if lazy else materialize(batch), self._slots(batch, ticks), self.arrays, dead)
         return made if isinstance(made, MADE) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: AnyRows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """Return the slots of a batch's keys, after making room for new ones."""
         before, rows = self.index.size, slice(None)
-        seen = (
-            [stream_time_at_rows(batch, ticks, self.task.ttl is not None)]
-            if self.index.ttl and ticks is not None
-            else []
-        )
+        seen: list[npt.NDArray[np.int64]] = []  # stream time at each record, from which its key's time to live counts
+        if self.index.ttl and ticks is not None:
+            seen = [ticks.at_rows(batch.num_rows)]
+            if self.task.ttl is not None:  # to the microsecond; a time too far ahead is clipped to stream time
+                times, present = microseconds(batch.column("event_time"))
+                exact = np.clip(times, seen[0], seen[0] + (ticks.resolution - 1))
+                seen = [np.where(present, exact, seen[0])]
         if len(self._coded) == len(self.key_fields):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
@@ -474,11 +463,6 @@ class KeyedState:
             self._compact(live)
         self._live = live.size
 
-    def _expire_keys(self) -> None:
-        """Drop expired keys once the slots have doubled since the last check."""
-        if self.index.ttl and self.index.size > 2 * self._live + 1024:
-            self._drop_expired(self._sure)
-
     def _trimmed(self) -> dict[str, Any]:
         return {name: array[: self.index.size] for name, array in self.arrays.items()}
 
@@ -513,7 +497,8 @@ class KeyedState:
             slots = np.flatnonzero(self._touched[: self.index.size])
             new = self._saved
         keys = self.keys()
-        a_key = sum(field.bytes_per_key(self.arrays[name]) for name, field in self.fields.items())
+        # objects count by an estimate
+        a_key = sum(64 if isinstance(array, list) else array.strides[0] for array in self.arrays.values())
         a_key += 8 + keys.nbytes // max(1, keys.num_rows)
         each = max(1, slots.size if max_bytes is None else max_bytes // a_key)
         for start in range(0, max(1, slots.size), each):
@@ -526,12 +511,12 @@ class KeyedState:
 
     def _piece(self, kind: str, slots: npt.NDArray[np.int64], new: int) -> bytes:
         names, keys = self._output_names, self.keys()
+        time = [] if self.time is None else self.time.snapshot()
         rows = {"slot": pa.array(slots.astype(np.int32))}
         if self.index.ttl:
             rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
-        time = [] if self.time is None else self.time.snapshot()
         if kind not in self._identities:
             self._identities[kind] = json.dumps(state_identity(self.task, kind)).encode()
         return encode_snapshot(self._identities[kind], names, time, rows, keys, new)

@@ -11,17 +11,15 @@ import pyarrow as pa
 
 from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import TimerOutput
-from riot_ops.core.order import TIMER_ORDINALS, ordinal_of_time
+from riot_ops.core.order import TIMER_OFFSET, TIMER_ORDINALS
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int64_column, readonly
 from riot_ops.kernels.arrays.dictionaries import take_encoded
-from riot_ops.kernels.arrays.lazy_rows import AnyRows
 from riot_ops.kernels.arrays.ordering import are_sorted, order_by_number_within, run_edges, sort_runs
 from riot_ops.kernels.arrays.rows import take
-from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["no_ticks", "stream_time_at_rows", "timer_records", "with_leading_fields"]
+__all__ = ["no_ticks", "timer_records", "with_leading_fields"]
 
 EMPTY = np.empty(0, np.int64)
 
@@ -60,7 +58,7 @@ def timer_records(
         readonly(ticks.times), readonly(ticks.seq), last, slots, seq, ordinals, keyed, ranks, times,
     )  # fmt: skip
     columns = {"seq": int64_column(seq)}
-    columns |= dict(zip(TIMER_ORDINALS, map(int64_column, (ordinal_of_time(ordinals), keyed, ranks)), strict=True))
+    columns |= dict(zip(TIMER_ORDINALS, map(int64_column, (ordinals - TIMER_OFFSET, keyed, ranks)), strict=True))
     columns["event_time"] = int64_column(times, TIMESTAMP)
     columns |= {name: (take_encoded if name in coded else take)(keys.column(name), slots) for name in keys.schema.names}
     columns |= {name: take(due.rows.column(name), order) for name in due.rows.schema.names}
@@ -121,12 +119,3 @@ def _sort_by_key(
     ranks = np.empty(hashes.size, np.int64)
     ranks[rising] = np.cumsum(np.diff(hashes[rising], prepend=hashes[rising[:1]]) != 0)
     return order_by_number_within(edges, order, ranks[slots], hashes.size)
-
-
-def stream_time_at_rows(batch: AnyRows, ticks: Ticks, exact: bool) -> npt.NDArray[np.int64]:
-    """Return stream time at each record, from which its key's time to live counts; ``exact``: to the microsecond."""
-    seen: npt.NDArray[np.int64] = ticks.at_rows(batch.num_rows)
-    if not exact:
-        return seen
-    times, present = microseconds(batch.column("event_time"))  # a time too far ahead is clipped to stream time
-    return np.where(present, np.clip(times, seen, seen + (ticks.resolution - 1)), seen)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import AGREEING, NEVER, WATERMARKS, StepClock, Ticks
-from riot_ops.core.order import ordinals, time_of_ordinal
+from riot_ops.core.order import TIMER_OFFSET
+from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.ordering import are_sorted
 from riot_ops.kernels.arrays.timestamps import microseconds
@@ -176,30 +177,35 @@ class Watermark:
         self._before_end: tuple[int, int, Numbers] | None = None
         #: Time, support, votes, the largest vote and the sure time, see :func:`_moves`.
         self._votes = np.array([NEVER, 0, 0, NEVER, NEVER])
+        self._cell = cell = clock.cell
         self._cells_ahead = self._cells_behind = -1  # in cells
-        if clock.cell:
-            self._cells_ahead = max(1, (clock.max_ahead or 0) // clock.cell)
-            self._cells_behind = max(self._cells_ahead, -(-clock.max_lag // clock.cell))
+        if cell:
+            self._cells_ahead = max(1, (clock.max_ahead or 0) // cell)
+            self._cells_behind = max(self._cells_ahead, -(-clock.max_lag // cell))
 
     @property
     def sure(self) -> int:
         """The stream time before which a key's age counts for good: keys that were too old by it are dropped."""
-        return int(self._votes[4]) if self.clock.cell else self.now
+        return int(self._votes[4]) if self._cell else self.now
 
     def ticks(
         self,
         batch: pa.RecordBatch | None,
         watermarks: Sequence[pa.RecordBatch],
         first: str = "seq",
-        own: pa.RecordBatch | None = None,
     ) -> Ticks:
         """Return how stream time moves over the rows of a batch, by the watermarks beside it.
 
-        ``first`` is the field that orders rows and watermarks. A batch without ``seq`` is numbered by its rows. In
-        order of event time, the watermarks in order of their messages decide where stream time ends, and going back
-        comes before the first row; it then passes each event time up to there, also those of ``own``, the watermarks
-        of the rows themselves.
+        For a task outside a dataflow these are the watermarks of the rows themselves. ``first`` is the field that
+        orders rows and watermarks. A batch without ``seq`` is numbered by its rows. In order of event time, the
+        watermarks in order of their messages decide where stream time ends, and going back comes before the first row;
+        it then passes each event time up to there, also those of the rows, not only each new maximum.
         """
+        clock, own = self.clock, None
+        if batch is not None and (not clock.streams or first != "seq"):
+            own = generate_watermarks(batch, clock.resolution, self._cell, clock.votes_per_run, clock.lag)
+            if not clock.streams:
+                watermarks, own = [own], None
         seq, times, beats = (
             _concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names
         )
@@ -209,9 +215,9 @@ class Watermark:
         before = self.now
         moved, until, sure = (np.empty(seq.size, np.int64) for _ in range(3))
         n, now, last = _moves(
-            readonly(seq), readonly(times), readonly(beats), self._votes, before, self.seq, max(self.clock.cell, 1),
-            self._cells_ahead, self._cells_behind, self.clock.max_ahead is None, first == "seq", self.origin,
-            self.clock.lag, self.clock.period if first == "seq" else 0, moved, until, sure,
+            readonly(seq), readonly(times), readonly(beats), self._votes, before, self.seq, max(self._cell, 1),
+            self._cells_ahead, self._cells_behind, clock.max_ahead is None, first == "seq", self.origin,
+            clock.lag, clock.period if first == "seq" else 0, moved, until, sure,
         )  # fmt: skip
         self.now, self.seq = int(now), int(last)
         self.first = int(until[0]) if before == NEVER < self.now else self.first
@@ -234,10 +240,10 @@ class Watermark:
                 times[-1] = end
             else:
                 seq, times, sure = np.append(seq, self.seq), np.append(times, end), np.append(sure, NEVER)
-        lag = self.clock.lag
-        earlier = np.concatenate([[before], times[:-1]]) if self.clock.cell else times
+        lag = clock.lag
+        earlier = np.concatenate([[before], times[:-1]]) if self._cell else times
         reversals = np.flatnonzero(times < earlier)
-        if self.clock.max_ahead is not None:  # then all stream time counts for good
+        if clock.max_ahead is not None:  # then all stream time counts for good
             sure = earlier
         found = [(int(seq[m]), int(sure[m]) - lag if sure[m] != NEVER else NEVER) for m in reversals]
         if batch is None or not batch.num_rows:
@@ -248,11 +254,11 @@ class Watermark:
         else:
             rows, times, seq = _place_moves(batch, before, times, seq)
         start = before if before == NEVER else before - lag
-        return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin, tuple(found))
+        return Ticks(start, rows, times - lag, seq, clock.resolution, lag, self.origin, tuple(found))
 
     def _passed(self, seq: Numbers, times: Numbers, before: int) -> tuple[Numbers, Numbers]:
         """Return the moves in order of event time: back, where time is earlier now, and up to each watermark."""
-        low = before if self.now >= before else (self.now // self.clock.cell - self._cells_behind) * self.clock.cell
+        low = before if self.now >= before else (self.now // self._cell - self._cells_behind) * self._cell
         reach = (times > low) & (times <= self.now)
         seq, times = seq[reach], times[reach]
         if self.now != before:
@@ -287,7 +293,7 @@ class Watermark:
     def snapshot(self) -> list[int]:
         """Return the values that a snapshot of the task's state keeps."""
         first = [self.first] if self.clock.from_first else []
-        votes = self._votes.tolist() if self.clock.cell else []
+        votes = self._votes.tolist() if self._cell else []
         return [self.now, self.seq, self.clock.lag, *first, *votes]
 
     def restore(self, saved: list[int]) -> None:
@@ -303,21 +309,17 @@ def _concatenate(arrays: list[Numbers]) -> Numbers:
 
 def _last_due_time(batch: pa.RecordBatch) -> int:
     """Return the due time of the last row of timer output in a batch; NEVER if it has none."""
-    places = ordinals(batch.schema.names)
-    first = int_column(batch.column(places[0])) if places else _NONE
+    first = int_column(batch.column("ordinal")) if "ordinal" in batch.schema.names else _NONE
     first = first[first < 0]
-    return int(time_of_ordinal(first).max()) if first.size else NEVER
+    return int(first.max()) + TIMER_OFFSET if first.size else NEVER
 
 
 def _place_moves(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """Return ``(rows, times, messages)`` of the moves of stream time over the rows of a batch."""
     numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else np.arange(batch.num_rows)
-    names = ordinals(batch.schema.names)
-    places = int_column(batch.column(names[0])) if names and times.size else _NONE
+    places = int_column(batch.column("ordinal")) if times.size and "ordinal" in batch.schema.names else _NONE
     room = times.size + places.size
     found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-    n = _place_between(
-        readonly(numbers), readonly(places), time_of_ordinal(0), readonly(seq), readonly(times), now, *found
-    )
+    n = _place_between(readonly(numbers), readonly(places), TIMER_OFFSET, readonly(seq), readonly(times), now, *found)
     rows, times, seq = (one[:n] for one in found)
     return rows, times, seq

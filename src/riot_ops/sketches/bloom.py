@@ -36,26 +36,24 @@ _CHECKSUM = struct.Struct("<I")  # CRC-32 of everything before it
 MAX_BITS = 1 << 33
 
 
-def bloom_size(
-    expected_insertions: int, false_positive_rate: float, name: str = "expected_insertions"
-) -> tuple[int, int]:
+def bloom_size(capacity: int, error: float) -> tuple[int, int]:
     """Return the number of bits m and of hash functions k of a filter for n values with false positive rate p.
 
-    ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``. An error calls n ``name``.
+    ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``.
 
     Examples
     --------
     >>> bloom_size(20_000_000, 0.01)
     (191701168, 7)
     """
-    most = int(MAX_BITS * math.log(2) ** 2 / -math.log(false_positive_rate))
-    if expected_insertions > most:
+    most = int(MAX_BITS * math.log(2) ** 2 / -math.log(error))
+    if capacity > most:
         raise ConfigError(
-            f"{name} must be at most {most:,}, so that the filter takes no more than {MAX_BITS // 8:,} "
-            f"bytes, got {expected_insertions:,}"
+            f"capacity must be at most {most:,}, so that the filter takes no more than {MAX_BITS // 8:,} "
+            f"bytes, got {capacity:,}"
         )
-    m = math.ceil(-expected_insertions * math.log(false_positive_rate) / math.log(2) ** 2)
-    return m, max(1, round(m / expected_insertions * math.log(2)))
+    m = math.ceil(-capacity * math.log(error) / math.log(2) ** 2)
+    return m, max(1, round(m / capacity * math.log(2)))
 
 
 def value_hashes(
@@ -85,9 +83,9 @@ class BloomFilter:
 
     Parameters
     ----------
-    expected_insertions : int, >= 1
+    capacity : int, >= 1
         Number n of distinct values that the filter is sized for.
-    false_positive_rate : float, in (0, 1), default 0.01
+    error : float, in (0, 1), default 0.01
         Share p of other values that are found once n values are inserted.
     secret : Secret or None, default None
         Keys the hash; the serialised form is readable only with it. None: the hash is fixed.
@@ -122,31 +120,29 @@ class BloomFilter:
     True
     """
 
-    def __init__(
-        self, expected_insertions: int, false_positive_rate: float = 0.01, *, secret: Secret | None = None
-    ) -> None:
-        if isinstance(expected_insertions, bool) or not isinstance(expected_insertions, int) or expected_insertions < 1:
-            raise ConfigError(f"expected_insertions must be an integer >= 1, got {expected_insertions!r}")
-        if not 0 < false_positive_rate < 1:
-            raise ConfigError(f"false_positive_rate must be in (0, 1), got {false_positive_rate!r}")
-        self.expected_insertions = expected_insertions
-        self.false_positive_rate: float = float(false_positive_rate)
+    def __init__(self, capacity: int, error: float = 0.01, *, secret: Secret | None = None) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+            raise ConfigError(f"capacity must be an integer >= 1, got {capacity!r}")
+        if not 0 < error < 1:
+            raise ConfigError(f"error must be in (0, 1), got {error!r}")
+        self.capacity = capacity
+        self.error: float = float(error)
         self.m: int
         self.k: int
-        self.m, self.k = bloom_size(expected_insertions, false_positive_rate)
+        self.m, self.k = bloom_size(capacity, error)
         self.count: int = 0
         self.hash_key: HashKey = HashKey(check_secret("BloomFilter", "secret", secret))
         self.words: npt.NDArray[np.uint64] = np.zeros(-(-self.m // 64), np.uint64)
 
     @classmethod
-    def of(cls, values: Any, false_positive_rate: float = 0.01, *, secret: Secret | None = None) -> Self:
+    def of(cls, values: Any, error: float = 0.01, *, secret: Secret | None = None) -> Self:
         """Return a filter that contains the given values and is sized for them.
 
         >>> BloomFilter.of(["a", "b"]).count
         2
         """
         chunks = chunks_of(values, "BloomFilter.of")
-        bloom = cls(max(1, sum(map(len, chunks))), false_positive_rate, secret=secret)
+        bloom = cls(max(1, sum(map(len, chunks))), error, secret=secret)
         for chunk in chunks:
             bloom.add(chunk)
         return bloom
@@ -180,14 +176,14 @@ class BloomFilter:
         >>> merged.count
         0
         """
-        if (self.expected_insertions, self.false_positive_rate) != (
-            other.expected_insertions,
-            other.false_positive_rate,
+        if (self.capacity, self.error) != (
+            other.capacity,
+            other.error,
         ):
             raise ConfigError(f"Bloom filters of different sizes cannot be merged: {self!r}, {other!r}")
         if self.hash_key != other.hash_key:
             raise ConfigError("Bloom filters with different values of secret cannot be merged")
-        bloom = type(self)(self.expected_insertions, self.false_positive_rate)
+        bloom = type(self)(self.capacity, self.error)
         bloom.hash_key = self.hash_key
         np.bitwise_or(self.words, other.words, out=bloom.words)
         bloom.count = self.count + other.count
@@ -197,7 +193,7 @@ class BloomFilter:
         """Serialise the filter, see the notes."""
         form = KEYED_FORMAT if self.hash_key.tag else FORMAT
         body = (
-            _HEADER.pack(MAGIC, form, self.k, self.expected_insertions, self.false_positive_rate, self.m, self.count)
+            _HEADER.pack(MAGIC, form, self.k, self.capacity, self.error, self.m, self.count)
             + self.hash_key.tag
             + self.words.astype("<u8", copy=False).tobytes()
         )
@@ -225,7 +221,7 @@ class BloomFilter:
             raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
         bloom = cls.__new__(cls)
         bloom.hash_key = key
-        bloom.expected_insertions, bloom.false_positive_rate, bloom.m, bloom.k, bloom.count = n, p, m, k, count
+        bloom.capacity, bloom.error, bloom.m, bloom.k, bloom.count = n, p, m, k, count
         bloom.words = np.frombuffer(data, "<u8", size // 8, start).astype(np.uint64)
         return bloom
 
@@ -249,7 +245,7 @@ class BloomFilter:
 
     def __repr__(self) -> str:
         return (
-            f"BloomFilter(expected_insertions={self.expected_insertions}, "
-            f"false_positive_rate={self.false_positive_rate}"
+            f"BloomFilter(capacity={self.capacity}, "
+            f"error={self.error}"
             f"{'' if self.hash_key.secret is None else f', secret={self.hash_key.secret!r}'})"
         )

@@ -200,14 +200,14 @@ class Packer:
         self._buffers: dict[tuple[int, str], PrecombineBuffer] = {}  # by stage and stream
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
-        self._first = float("inf")
-        self._last = 0.0
+        self.first_us = float("inf")
+        self.last_us = 0.0
         self._turn = 0
 
     def stamp(self, first_us: float, last_us: float) -> None:
         """Note when the records that follow arrived at the source."""
-        self._first = min(self._first, first_us)
-        self._last = max(self._last, last_us)
+        self.first_us = min(self.first_us, first_us)
+        self.last_us = max(self.last_us, last_us)
 
     def add(self, outputs: Mapping[str, list[pa.RecordBatch]]) -> Iterator[Block]:
         """Add the output of a stage; yields the full blocks."""
@@ -236,17 +236,17 @@ class Packer:
         for key in list(self._held):
             yield self._block(*key)
         if self._writer is not None:
+            bucket = self._sink_bucket()
             self._writer.count(steps or {})
             message = msgspec.msgpack.encode(self._writer.finish())
             rows = sum(self._writer.rows.values())
-            bucket = self._sink_bucket()
-            yield Block(SINK_STAGE, bucket, "", rows, self._first, self._last, message)
+            yield Block(SINK_STAGE, bucket, "", rows, self.first_us, self.last_us, message)
             dead = self._writer.rows.get(ERRORS_STREAM, 0)
             late = sum(n for reason, n in self._writer.reasons.items() if reason.endswith(LATE))
             counts = (records, dead, late, rows - dead, state_keys)
             for name, n in zip(METRICS, counts, strict=True):
                 if n:
-                    yield Block(METRICS_STAGE, bucket, name, n, self._first, self._last, b"")
+                    yield Block(METRICS_STAGE, bucket, name, n, self.first_us, self.last_us, b"")
 
     def abort(self) -> None:
         """Discard the written blocks."""
@@ -320,7 +320,7 @@ class Packer:
             bucket,
             stream,
             sum(b.num_rows for b in batches),
-            self._first,
-            self._last,
+            self.first_us,
+            self.last_us,
             encode(unify_schemas(batches), self._buffering, self._trials.setdefault(stream, CompressionTrial())),
         )

@@ -41,11 +41,17 @@ from riot_ops.runtime.error_column import (
 from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, bucket_labels
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
-from riot_ops.spark.received_blocks import read_blocks, records_by_stream, split_by_stage
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
 from riot_ops.spark.session_check import check_session
 from riot_ops.spark.sink import SinkRoutes
-from riot_ops.spark.stage import OWNER_BUCKET, SOURCE_END, StageProcessor, run_stage_zero
+from riot_ops.spark.stage import (
+    OWNER_BUCKET,
+    SOURCE_END,
+    StageProcessor,
+    read_blocks,
+    records_by_stream,
+    run_stage_zero,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -302,7 +308,10 @@ def _whole_bucket(
 
     def process(table: pa.Table) -> pa.Table:
         bucket = table.column("bucket")[0].as_py()
-        here, blocks = split_by_stage(read_blocks(table), {stage.index for stage in stages.shuffles[number - 1]})
+        indices = {stage.index for stage in stages.shuffles[number - 1]}
+        received = read_blocks(table)
+        here = [block for block in received if block.stage in indices]
+        blocks = [block for block in received if block.stage not in indices]
         if here:
             stage = stages.stages[here[0].stage]
             engine = Engine(stage.steps, stage.outputs, stage.entries, order)

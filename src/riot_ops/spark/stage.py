@@ -1,38 +1,62 @@
-"""A keyed stage on Spark: state in Spark's store, arithmetic over whole buckets.
+"""A keyed stage on Spark: the blocks that it receives, arithmetic over whole buckets, and state in Spark's store.
 
-Spark calls the processor once per bucket and micro-batch with a few packed rows. The bucket's state lives in the Python
-worker between micro-batches, and in Spark's store, see :mod:`riot_ops.spark.state_chain`.
+Spark calls the processor once per bucket and micro-batch with a few packed rows. The engine of a bucket stays in the
+Python worker between micro-batches. Spark's store holds its state as a base and a chain of deltas. A delta holds only
+the keys touched by a micro-batch; a *head* names the newest link. A worker whose copy lags (because another worker ran
+the last micro-batch) reads only the missing links; one whose copy is not on the chain (after a failed attempt) reads
+them all.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.clock import FIRST_HEARTBEAT
+from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import emits_per_batch
 from riot_ops.core.sink import FanOutWriter
+from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
-from riot_ops.ingest.renumber import Renumber
+from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference
-from riot_ops.spark.blocks import FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, blocks_to_frame
-from riot_ops.spark.received_blocks import in_pieces, read_blocks, records_by_stream, split_by_stage
+from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, blocks_to_frame
 from riot_ops.spark.sink import SinkRoutes
-from riot_ops.spark.state_chain import HEAD_KEY, CachedEngine, StateChain, cached_engines
 
-__all__ = ["OWNER_BUCKET", "SOURCE_END", "StageProcessor", "run_stage_zero"]
+__all__ = [
+    "ENDED_SOURCES",
+    "HEAD_KEY",
+    "OWNER_BUCKET",
+    "SOURCE_END",
+    "CachedEngine",
+    "Head",
+    "Link",
+    "StageProcessor",
+    "StateChain",
+    "cached_engines",
+    "merge_batches",
+    "read_blocks",
+    "records_by_stream",
+    "run_stage_zero",
+]
 
 #: Stream name of the block that notifies a bucket of the end of a source, which the payload names.
 SOURCE_END = ""
 #: Label of a bucket without records, whose state is the owner of the stage's state.
 OWNER_BUCKET = -1
+#: Batches are merged up to this many records, as a call costs more than merging them.
+MAX_MERGED_ROWS = 32_768
 
 
 class StageProcessor:
@@ -67,9 +91,10 @@ class StageProcessor:
 
     def process(self, bucket: int, rows: Iterator[Any], variable: Any) -> Iterator[Any]:
         """Run the stage of a bucket, with its state in Spark's state variable."""
-        here, passing = split_by_stage((block for frame in rows for block in read_blocks(frame)), self.stages.keys())
-        if passing:
+        blocks = [block for frame in rows for block in read_blocks(frame)]
+        if passing := [block for block in blocks if block.stage not in self.stages]:
             yield blocks_to_frame(passing)
+        here = [block for block in blocks if block.stage in self.stages]
         if here and bucket == OWNER_BUCKET:
             self._check_owner(variable)
         elif here:
@@ -89,56 +114,256 @@ class StageProcessor:
             variable.updateValue(HEAD_KEY, (msgspec.json.encode(self._owner),))
 
     def _process(self, bucket: int, blocks: list[Block], variable: Any) -> Iterator[Any]:
-        place = self._stage.index, bucket
-        chain = StateChain(variable, lambda: cached_engines(self._run), place, self._create_engine, self._fit_engine)
-        cached = self._load(bucket, chain)
+        chain = StateChain(variable, self._run, (self._stage.index, bucket))
+        cached = chain.load(self._create_engine, self._fit_engine)
+        engine = cached.engine
+        self._prepare(engine, bucket, chain)
+        ended = {bytes(block.payload).decode() for block in blocks if block.stream == SOURCE_END}
+        flush = self._flush(cached.ended, ended)
+        cached.ended |= ended
+        blocks = [block for block in blocks if block.stream != SOURCE_END]
+        streams = records_by_stream(blocks)
+        flushed = {s.removeprefix(FLUSHED_PREFIX): streams.pop(s) for s in [*streams] if s.startswith(FLUSHED_PREFIX)}
+        pieces = in_pieces(streams, self._order, self._stage.needs_whole_batch)
         writer = self._writer(self._labels[self._stage.index].index(bucket))
         packer = Packer(self._plan, self._stage.index, self._labels, self._buffering, bucket, writer)
+        packer.first_us = min((block.first_us for block in blocks), default=packer.first_us)
+        packer.last_us = max((block.last_us for block in blocks), default=packer.last_us)
         try:
-            for full in self._run_bucket(cached, packer, blocks):
-                if full:
+            for inputs in pieces:
+                if full := list(packer.add(engine.process(inputs))):
                     yield blocks_to_frame(full)
+            if flush or flushed:
+                packer.flushing = True
+                if full := list(packer.add(engine.process(flushed, flush=flush))):
+                    yield blocks_to_frame(full)
+            if rest := list(packer.close(engine.counts(), state_keys=engine.keys)):
+                yield blocks_to_frame(rest)
         except BaseException:
             packer.abort()
             raise
         chain.save(cached)
 
-    def _load(self, bucket: int, chain: StateChain) -> CachedEngine:
-        return chain.load()
+    def _create_engine(self) -> Engine:
+        return Engine(self._stage.steps, self._stage.outputs, self._stage.entries, self._order)
 
-    def _writer(self, place: int) -> FanOutWriter | None:
-        return None if self._sink_routes is None else self._sink_routes.writer(self._stage.index, place)
+    def _fit_engine(self, engine: Engine) -> None:
+        """Make an engine fit the steps of the stage, which do not change, before it reads links."""
 
-    def _run_bucket(self, cached: CachedEngine, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
-        ended = {bytes(b.payload).decode() for b in blocks if b.stream == SOURCE_END}
-        flush = self._flush(cached.ended, ended)
-        cached.ended |= ended
-        flushed = [b for b in blocks if b.stream.startswith(FLUSHED_PREFIX)]
-        blocks = [b for b in blocks if b.stream != SOURCE_END and not b.stream.startswith(FLUSHED_PREFIX)]
-        for block in (*blocks, *flushed):
-            packer.stamp(block.first_us, block.last_us)
-        # numbers of records that are renumbered here say nothing about watermarks with the new numbers
-        full_batch = any(isinstance(s.operator, Renumber) or emits_per_batch(s.operator) for s in self._stage.steps)
-        for inputs in in_pieces(records_by_stream(blocks), self._order, full_batch):
-            yield list(packer.add(cached.engine.process(inputs)))
-        if flush or flushed:
-            packer.flushing = True
-            inputs = {
-                name.removeprefix(FLUSHED_PREFIX): batches for name, batches in records_by_stream(flushed).items()
-            }
-            yield list(packer.add(cached.engine.process(inputs, flush=flush)))
-        keys = sum(state.size for state in cached.engine.states.values())
-        yield list(packer.close(cached.engine.counts(), state_keys=keys))
+    def _prepare(self, engine: Engine, bucket: int, chain: StateChain) -> None:
+        """Prepare a loaded engine for a micro-batch."""
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         """Whether all steps, or which, must flush because these sources have ended."""
         return bool(ended) and before | ended >= self._sources
 
-    def _create_engine(self) -> Engine:
-        return Engine(self._stage.steps, self._stage.outputs, self._stage.entries, self._order)
+    def _writer(self, place: int) -> FanOutWriter | None:
+        return None if self._sink_routes is None else self._sink_routes.writer(self._stage.index, place)
 
-    def _fit_engine(self, engine: Engine) -> None:
-        """Make an engine fit the steps of the stage, which do not change."""
+
+# -- received blocks ---------------------------------------------------------------------------------
+
+
+def read_blocks(rows: Any) -> list[Block]:
+    """Read blocks from the rows of a table, a batch or a pandas frame."""
+    columns = (rows[name] for name in BLOCKS.names)
+    values = (c.to_pylist() if isinstance(c, (pa.Array, pa.ChunkedArray)) else c for c in columns)
+    return [Block(*block) for block in zip(*values, strict=True)]
+
+
+def records_by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
+    """Decode the records of blocks, by stream."""
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for block in blocks:
+        found.setdefault(block.stream, []).extend(pa.ipc.open_stream(block.payload))
+    return found
+
+
+def in_pieces(
+    streams: dict[str, list[pa.RecordBatch]], order: tuple[str, ...], whole: bool
+) -> list[Mapping[str, list[pa.RecordBatch]]]:
+    """Return records in pieces that may be processed one by one, or all in one piece.
+
+    Batches whose ranges of message numbers do not overlap need not be merged and sorted.
+    """
+    watermarks = {
+        stream: concatenate(streams.pop(stream)) for stream in list(streams) if stream.endswith(WATERMARK_SUFFIX)
+    }
+    if len(streams) == 1 and order[0] == "seq":
+        ((stream, batches),) = streams.items()
+        if all("seq" in b.schema.names for b in batches):
+            numbers = [int_column(batch.column("seq")) for batch in batches]
+            ranges = [(int(seq.min()), int(seq.max())) for seq in numbers]
+            places = sorted(range(len(batches)), key=ranges.__getitem__)
+            streams[stream] = [batches[place] for place in places]  # already sorted when they are merged
+            if not whole:
+                pieces = merge_batches([(*ranges[place], batches[place]) for place in places])
+                edges: list[Any] = [NEVER, *(first for _, first in pieces[1:]), None]
+                return [
+                    {stream: [piece], **_between(watermarks, first, end)}
+                    for (piece, _), (first, end) in zip(pieces, itertools.pairwise(edges), strict=True)
+                ]
+    every = {stream: [concatenate(batches)] for stream, batches in streams.items()}
+    return [every | _between(watermarks, NEVER, None)] if every or watermarks else []
+
+
+def merge_batches(batches: Sequence[tuple[int, int, pa.RecordBatch]]) -> list[tuple[pa.RecordBatch, int]]:
+    """Merge consecutive batches that overlap, or that are small, and return them with their first numbers.
+
+    The batches are given with first and last number, in order.
+    """
+    found: list[tuple[list[pa.RecordBatch], int]] = []
+    rows, reached = 0, NEVER
+    for first, last, batch in batches:
+        if not found or (first > reached and rows + batch.num_rows > MAX_MERGED_ROWS):
+            found.append(([], first))
+            rows = 0
+        found[-1][0].append(batch)
+        rows += batch.num_rows
+        reached = max(reached, last)
+    return [(concatenate(some), first) for some, first in found]
+
+
+def _between(watermarks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
+    """Select the rows of messages from one number up to another."""
+    found = {}
+    for stream, batch in watermarks.items():
+        seq = int_column(batch.column("seq"))
+        found[stream] = [batch.filter(pa.array((seq >= first) & (True if end is None else seq < end)))]
+    return found
+
+
+# -- state --------------------------------------------------------------------------------------------
+
+#: Key of the ended sources among the states of a bucket.
+ENDED_SOURCES = ""
+#: The generation of the head, before those of all links.
+HEAD_KEY = (-1,)
+
+#: A worker keeps the engines of this many queries, and of all that it has run for within this many seconds.
+CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
+#: Maximum number of links after a base.
+MAX_DELTAS = 512
+#: Approximate maximum size of a link; several copies exist on its way into Spark's store.
+LINK_BYTES = 4 << 20
+
+
+class Head(msgspec.Struct, array_like=True):
+    """The newest link of a bucket's chain, and the first and last link of its base."""
+
+    generation: int = -1
+    base: int = -1
+    base_end: int = -1
+    delta_bytes: int = 0
+    base_bytes: int = 0
+    token: str = ""
+
+
+class Link(msgspec.Struct, array_like=True):
+    """The change of a micro-batch, or a part of it, by task, and the tokens of this link and the previous one."""
+
+    previous: str
+    token: str
+    states: dict[str, bytes]
+
+
+@dataclass
+class CachedEngine:
+    """A bucket's engine in this worker, and the link of its state."""
+
+    engine: Engine
+    generation: int = -1
+    token: str = ""
+    ended: frozenset[str] = frozenset()
+
+
+ENGINE_CACHE: OrderedDict[str, tuple[float, dict[tuple[int, int], CachedEngine]]] = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def cached_engines(run: str) -> dict[tuple[int, int], CachedEngine]:
+    """Return the engines that this worker keeps for a query, by stage and bucket."""
+    with _LOCK:
+        now = time.monotonic()
+        _, found = ENGINE_CACHE.pop(run, (now, {}))
+        ENGINE_CACHE[run] = now, found
+        while len(ENGINE_CACHE) > CACHED_QUERIES and next(iter(ENGINE_CACHE.values()))[0] < now - CACHED_SECONDS:
+            ENGINE_CACHE.popitem(last=False)
+        return found
+
+
+class StateChain:
+    """The chain of a bucket, ``place``: from it a query's engine is loaded, and to it saved.
+
+    ``variable`` is Spark's state variable of the bucket: generation to link.
+    """
+
+    def __init__(self, variable: Any, run: str, place: tuple[int, int]) -> None:
+        self._variable = variable
+        self._run = run
+        self._place = place
+        self.head = Head()
+
+    def load(self, create_engine: Callable[[], Engine], fit_engine: Callable[[Engine], None]) -> CachedEngine:
+        """Return the bucket's engine, with the state of the chain's head; ``fit_engine`` precedes reading links."""
+        stored = self._variable.getValue(HEAD_KEY)
+        self.head = head = msgspec.msgpack.decode(stored[0], type=Head) if stored is not None else Head()
+        cached = cached_engines(self._run).pop(self._place, None)  # put back when the micro-batch is done
+        if cached is not None and (cached.generation, cached.token) == (head.generation, head.token):
+            return cached
+        if (
+            cached is not None
+            and head.base <= cached.generation < head.generation
+            and self._catch_up(cached, fit_engine)
+        ):
+            return cached
+        cached = CachedEngine(create_engine())
+        if head.generation >= 0:
+            cached.generation = head.base - 1
+            if not self._catch_up(cached, fit_engine):
+                stage, bucket = self._place
+                raise StateError(f"the state of bucket {bucket} of stage {stage} lacks a link")
+        return cached
+
+    def _catch_up(self, cached: CachedEngine, fit_engine: Callable[[Engine], None]) -> bool:
+        """Apply the links after the cached one; returns False if the cached one is not on the chain."""
+        fit_engine(cached.engine)
+        for generation in range(cached.generation + 1, self.head.generation + 1):
+            stored = self._variable.getValue((generation,))
+            if stored is None:
+                return False
+            link = msgspec.msgpack.decode(stored[0], type=Link)
+            if generation > self.head.base and link.previous != cached.token:
+                return False
+            cached.ended = frozenset(msgspec.json.decode(link.states[ENDED_SOURCES], type=list[str]))
+            cached.engine.restore(link.states)
+            cached.generation, cached.token = generation, link.token
+        return cached.token == self.head.token
+
+    def save(self, cached: CachedEngine) -> None:
+        """Add the change of a micro-batch to the chain, or a new base, and keep the engine."""
+        head = self.head
+        deltas = head.generation - head.base_end
+        full = head.base < 0 or head.delta_bytes > head.base_bytes or deltas >= MAX_DELTAS
+        ended = msgspec.json.encode(sorted(cached.ended))
+        generation, token, size = head.generation, head.token, 0
+        for states in cached.engine.pieces("full" if full else "delta", LINK_BYTES):
+            link = Link(token, uuid.uuid4().hex, {**states, ENDED_SOURCES: ended})
+            data = msgspec.msgpack.encode(link)
+            generation, token, size = generation + 1, link.token, size + len(data)
+            self._variable.updateValue((generation,), (data,))
+        if full:
+            for old in range(max(head.base, 0), head.generation + 1):
+                self._variable.removeKey((old,))
+            new = Head(generation, head.generation + 1, generation, 0, size, token)
+        else:
+            new = Head(generation, head.base, head.base_end, head.delta_bytes + size, head.base_bytes, token)
+        self._variable.updateValue(HEAD_KEY, (msgspec.msgpack.encode(new),))
+        cached.generation, cached.token = generation, token
+        cached_engines(self._run)[self._place] = cached
+
+
+# -- stage 0 ------------------------------------------------------------------------------------------
 
 
 def run_stage_zero(

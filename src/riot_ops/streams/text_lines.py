@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_flag
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
 from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.indexed import IndexedSource
+from riot_ops.streams.parameters import Flag, check_fields
 
 __all__ = [
     "TextLineSource",
@@ -39,8 +40,12 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _DIRT = 1 << 20
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+@dataclass(eq=False, repr=False)
 class TextLineSource(IndexedSource):
     """A stream of lines: subclasses make the lines of a range.
+
+    Subclasses are dataclasses, whose fields are their parameters, by keyword only: ``late: Share = 0.02``.
 
     Line *i* must be a function of the parameters, the seed and *i* alone: random numbers by :meth:`random_words`,
     :meth:`uniforms` and :meth:`choices`, which hash the number of a line. Pacing uses evenly spaced event times:
@@ -63,14 +68,21 @@ class TextLineSource(IndexedSource):
     stream: ClassVar[str]
     domain: ClassVar[str]
     line_time: ClassVar[LineTime | None] = None
-    start_ms: int = 1_577_836_800_000  # 2020-01-01
-    gap_ms: float = 1.0
+    start_ms: ClassVar[int] = 1_577_836_800_000  # 2020-01-01
+    gap_ms: ClassVar[float] = 1.0
     rows_per_batch: ClassVar[int] = 65_536
 
-    def __init__(self, messages: int | None, seed: int, dirt: bool) -> None:
-        super().__init__(messages, seed)
-        check_flag(dirt=dirt)
-        self.dirt = dirt
+    messages: int | None = None
+    seed: int = 0
+    dirt: Flag = field(default=True, kw_only=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.messages, self.seed)
+        check_fields(self)
 
     @abstractmethod
     def lines(self, numbers: Numbers) -> pa.Array:

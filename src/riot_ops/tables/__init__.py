@@ -1,8 +1,8 @@
 """Tables: where :class:`~riot_ops.tasks.Lookup` finds the values of a key.
 
 >>> from riot_ops import tables
->>> tables.CSVTable("stations.csv", key="id")
-CSVTable(path='stations.csv', key=('id',))
+>>> tables.CSVTable("stations.csv", on="id")
+CSVTable(path='stations.csv', on=('id',))
 """
 
 from riot_ops.tables.networks import Networks

@@ -48,7 +48,7 @@ class StoreTable(Table):
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
     retry : timedelta >= 0 or text such as "10s", default 1 minute
         How long a call with a transient failure is retried.
-    parallel : int, >= 1, default 8
+    max_concurrency : int, >= 1, default 8
         Number of concurrent calls (Azure).
     """
 
@@ -62,7 +62,7 @@ class StoreTable(Table):
     schema: Any
     credential: Secret | None = None
     retry: Duration = timedelta(minutes=1)
-    parallel: Count = 8
+    max_concurrency: Count = 8
 
     def validate(self) -> None:
         duration_seconds("retry", self.retry, zero=True)
@@ -81,7 +81,9 @@ class StoreTable(Table):
     @property
     def rows(self) -> TableStore:
         """The table, opened once per process."""
-        return shared_table(self.store, self.table, self.credential, retry=self.retry, parallel=self.parallel)
+        return shared_table(
+            self.store, self.table, self.credential, retry=self.retry, max_concurrency=self.max_concurrency
+        )
 
     def check_keys(self, on: tuple[str, ...]) -> None:
         if on:

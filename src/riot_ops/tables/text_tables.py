@@ -101,15 +101,15 @@ class CSVTable(TextTable):
     ----------
     path : str
         Each process reads the file once per version.
-    key : str or tuple of str, default ()
+    on : str or tuple of str, default ()
         The columns that form the key; by default those with the names of the fields.
     """
 
     path: str
-    key: Names = ()
+    on: Names = ()
 
     def index(self, wanted: tuple[str, ...] | None, on: tuple[str, ...]) -> Index:
-        return _load_csv(self.path, self.key or on, wanted, *file_version(self.path, limits.MAX_BYTES))
+        return _load_csv(self.path, self.on or on, wanted, *file_version(self.path, limits.MAX_BYTES))
 
 
 @dataclass(frozen=True)

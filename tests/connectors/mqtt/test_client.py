@@ -63,7 +63,7 @@ def first_packet(session_s, **options):
     ("session_s", "options", "wanted"),
     [
         (0, {}, (0b10, 60, {0x11: 0, 0x21: 100}, "ü-7")),
-        (3600, {"keepalive": "7s", "in_flight": 9}, (0, 7, {0x11: 3600, 0x21: 9}, "ü-7")),
+        (3600, {"keepalive": "7s", "max_in_flight": 9}, (0, 7, {0x11: 3600, 0x21: 9}, "ü-7")),
         (0, {"protocol": "3.1.1", "keepalive": "5min"}, (0b10, 300, {}, "ü-7")),
         (3600, {"protocol": "3.1.1"}, (0, 60, {}, "ü-7")),
     ],

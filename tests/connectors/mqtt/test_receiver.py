@@ -139,7 +139,7 @@ def test_error_of_the_broker_ends_a_waiting_run(source, url, monkeypatch):
 def test_full_spool_waits_for_a_commit(url, tmp_path, monkeypatch):
     name = uuid.uuid4().hex
     small = MQTTSource(
-        url=url, topics=(f"{name}/#",), client_id=name, spool=str(tmp_path / "small"), spool_bytes=4 << 20
+        url=url, topics=(f"{name}/#",), client_id=name, spool=str(tmp_path / "small"), max_spool_bytes=4 << 20
     )
     small.open()
     try:

@@ -181,7 +181,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, subscribe, short_p
     """QoS 2 gives each message once."""
     n, topic, rng = 2000, f"rx-cuts/{qos}", random.Random(qos)
     wire = Wire(mosquitto.url)
-    source = subscribe(wire.url, (topic,), qos=qos, in_flight=100)
+    source = subscribe(wire.url, (topic,), qos=qos, max_in_flight=100)
     publisher = threading.Thread(target=publish, args=(mosquitto.url, topic, records(n)), kwargs={"qos": 2})
     publisher.start()
     while wire.cuts < 8 and source.latest({"seq": 0})["seq"] < n:
@@ -193,7 +193,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, subscribe, short_p
     repeated = read(source).num_rows - n
     assert wire.cuts >= 3
     print(f"QoS {qos}: {repeated} of {n} messages came again, {wire.cuts} cuts")
-    # the broker sends more than in_flight at once, see its issue tracker: no bound can be asserted with QoS 1
+    # the broker sends more than max_in_flight at once, see its issue tracker: no bound can be asserted with QoS 1
     assert qos == 1 or repeated == 0
     wire.close()
 
@@ -283,7 +283,7 @@ def test_killed_process_loses_no_message(mosquitto, tmp_path, qos):
 
 def test_full_spool_stops_acknowledgements(mosquitto, subscribe):
     """Nothing is acknowledged while the spool is full, and nothing is lost."""
-    source = subscribe(mosquitto.url, ("flood",), spool_bytes=4 << 20, in_flight=20)
+    source = subscribe(mosquitto.url, ("flood",), max_spool_bytes=4 << 20, max_in_flight=20)
     n, size = 240, 100_000
     batch = pa.RecordBatch.from_pydict({"payload": [f"{i:06d}".encode() * (size // 6) for i in range(n)]})
     publish(mosquitto.url, "flood", batch)
@@ -523,7 +523,7 @@ def test_lost_spool_is_an_error(mosquitto, subscribe):
         ({"topics": ("$share/+/a",)}, "GROUP/FILTER"),
         ({"topics": ("$share/g/",)}, "GROUP/FILTER"),
         ({"qos": 5}, "qos"),
-        ({"spool_bytes": 1000}, "spool_bytes"),
+        ({"max_spool_bytes": 1000}, "max_spool_bytes"),
         ({"idle": "0s"}, "idle must be > 0"),
         ({"idle": 5}, "idle = 5: must be a timedelta or a text such as"),
         ({"session_expiry": "1.5s"}, "session_expiry must be a whole number of seconds"),

@@ -30,10 +30,10 @@ def test_blob_stores_get_all_options(opened, retry, wanted):
 
 
 @pytest.mark.parametrize(("retry", "wanted"), [({}, "1min"), ({"retry": "7s"}, "7s")], ids=str)
-@pytest.mark.parametrize(("parallel", "at_once"), [({}, 8), ({"parallel": 3}, 3)], ids=str)
-def test_table_stores_get_all_options(opened, retry, wanted, parallel, at_once):
-    open_table("azure-table://", "rows", SECRET, **retry, **parallel)
-    assert opened.pop() == ("AzureTable", ("rows", SECRET), {"retry": wanted, "parallel": at_once})
+@pytest.mark.parametrize(("options", "at_once"), [({}, 8), ({"max_concurrency": 3}, 3)], ids=str)
+def test_table_stores_get_all_options(opened, retry, wanted, options, at_once):
+    open_table("azure-table://", "rows", SECRET, **retry, **options)
+    assert opened.pop() == ("AzureTable", ("rows", SECRET), {"retry": wanted, "max_concurrency": at_once})
     url = "postgresql://me@host/db"
     open_table(url, "rows", SECRET, **retry)
     assert opened.pop() == ("SqlTableStore", (url, "rows", SECRET), {"retry": wanted})
@@ -54,7 +54,7 @@ def test_mqtt_source_subscribes_with_its_options(tmp_path, monkeypatch):
             self.spool.close()
 
     monkeypatch.setattr(mqtt, "Receiver", FakeReceiver)
-    options = {"qos": 2, "time_property": "at", "id_properties": ("a", "b"), "spool_bytes": 5 << 20}
+    options = {"qos": 2, "time_property": "at", "id_properties": ("a", "b"), "max_spool_bytes": 5 << 20}
     for changed, expiry in (({}, {}), (options, {"session_expiry": "77s"})):
         source = MQTTSource(
             url="mqtt://b",
@@ -68,8 +68,14 @@ def test_mqtt_source_subscribes_with_its_options(tmp_path, monkeypatch):
         receiver = receivers.pop()
         source.close()
         subscription, spool = receiver.subscription, receiver.spool
-        wanted = {"qos": 1, "session_s": 604_800, "time_property": None, "id_properties": (), "spool_bytes": 1 << 30}
+        wanted = {
+            "qos": 1,
+            "session_s": 604_800,
+            "time_property": None,
+            "id_properties": (),
+            "max_spool_bytes": 1 << 30,
+        }
         wanted |= changed | ({"session_s": 77} if expiry else {})
-        assert (spool.max_bytes, str(spool.folder)) == (wanted.pop("spool_bytes"), source.spool)
+        assert (spool.max_bytes, str(spool.folder)) == (wanted.pop("max_spool_bytes"), source.spool)
         assert {name: getattr(subscription, name) for name in wanted} == wanted
         assert (subscription.topics, subscription.connection.url) == (("t/#",), "mqtt://b")

@@ -39,7 +39,7 @@ intervals = st.fixed_dictionaries(
 )
 NAMES = {
     "width": "bin_width",
-    "least": "min_sample",
+    "least": "min_samples",
     "limit": "confidence",
     "lowest": "min_confidence",
     "step": "confidence_step",
@@ -80,11 +80,11 @@ def test_results_equal_the_reference(event_lines, reward_lines, options, order, 
 
 
 LEARNERS = [
-    {"learner": "interval", "min_sample": 2, "confidence_rounds": 2},
+    {"learner": "interval", "min_samples": 2, "confidence_rounds": 2},
     {"learner": "greedy", "explore": 0.9, "reduction_constant": 5.0},
     {"learner": "greedy", "explore": 0.9, "reduction": "logarithmic"},
-    {"learner": "thompson", "min_sample": 1, "max_reward": 40},
-    {"learner": "optimistic", "min_sample": 0, "max_reward": 9},
+    {"learner": "thompson", "min_samples": 1, "max_reward": 40},
+    {"learner": "optimistic", "min_samples": 0, "max_reward": 9},
 ]
 
 
@@ -154,7 +154,7 @@ def test_shared_files_give_equal_results(sample_data):
 
 def test_learners_alternate():
     reward_lines = [f"{page},{i}" for i, page in enumerate(PAGES)]
-    flow = reinforcement_learner(parallelism=2, rewards_first=True, min_sample=1, confidence=100, seed=3)
+    flow = reinforcement_learner(parallelism=2, rewards_first=True, min_samples=1, confidence=100, seed=3)
     event_lines = rounds(40)
     rows = found(flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=9)["actions"])
     assert rows == [(line.split(",")[0], "page3") for line in event_lines]
@@ -172,15 +172,15 @@ OPTIONS = [
     {"min_confidence": 0, "confidence_step": 40},
     {"confidence_step": 40},
     {"confidence_rounds": 3},
-    {"min_sample": 12},
+    {"min_samples": 12},
     {"learner": "greedy"},
     {"learner": "greedy", "explore": 1.0},
     {"learner": "greedy", "reduction": "logarithmic"},
     {"learner": "greedy", "reduction_constant": 9.0},
-    {"learner": "thompson", "min_sample": 3, "max_reward": 50},
-    {"learner": "thompson", "min_sample": 12, "max_reward": 50},
-    {"learner": "thompson", "min_sample": 12, "max_reward": 90},
-    {"learner": "optimistic", "min_sample": 3, "max_reward": 50},
+    {"learner": "thompson", "min_samples": 3, "max_reward": 50},
+    {"learner": "thompson", "min_samples": 12, "max_reward": 50},
+    {"learner": "thompson", "min_samples": 12, "max_reward": 90},
+    {"learner": "optimistic", "min_samples": 3, "max_reward": 50},
     {"actions": ("page3", "page1")},
     {"rewards": (0, 40)},
     {"rewards_first": True},
@@ -198,7 +198,7 @@ def mixed_rewards():
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
 def test_every_option_changes_the_choices(option):
     inputs = {"events": table(rounds(600)), "rewards": table(mixed_rewards())}
-    base = {"min_sample": 4}
+    base = {"min_samples": 4}
     others = {name: value for name, value in option.items() if name != next(reversed(option))}
     if "learner" not in option or option["learner"] == "greedy":
         changed, usual = (reinforcement_learner(**{**base, **one}).run(inputs)["actions"] for one in (option, others))
@@ -209,7 +209,7 @@ def test_misuse_is_refused():
     for wrong, text in (
         ({"rewards_first": "no"}, "rewards_first"),
         ({"reduction": "cubic"}, "reduction"),
-        ({"learner": "thompson"}, "min_sample"),
+        ({"learner": "thompson"}, "min_samples"),
         ({"learner": "oracle"}, "learner"),
         ({"earnings": {}}, "closed_loop"),
         ({"closed_loop": True, "earnings": {"page1": (1, 1)}}, "feedback"),

@@ -87,10 +87,10 @@ def test_models_are_those_of_the_rows():
     linear = fit_linear(numbers, np.array(column(rows, "airquality_raw")), INPUTS, "airquality_raw")
     found, wanted = json.loads(regression.model), json.loads(linear.to_json())
     assert found == wanted
-    classes = fit_tree(numbers[:4096], column(rows, "level")[:4096], INPUTS, "level", min_leaf=20)
+    classes = fit_tree(numbers[:4096], column(rows, "level")[:4096], INPUTS, "level", min_samples_leaf=20)
     assert json.loads(tree.model) == json.loads(classes.to_json())
-    assert micro_case("MLT").task == t.TrainLinearRegression(inputs=INPUTS, target_field="airquality_raw")
-    assert micro_case("DTT").task == t.TrainDecisionTree(inputs=INPUTS, target_field="level")
+    assert micro_case("MLT").task == t.TrainLinearRegression(inputs=INPUTS, target="airquality_raw")
+    assert micro_case("DTT").task == t.TrainDecisionTree(inputs=INPUTS, target="level")
 
 
 def test_documents_of_students():

@@ -143,7 +143,7 @@ def test_custom_network(tmp_path):
     source = FlowsSource(messages=200)
     x, label = FlowsSource(seed=9, records=500).vectors()
     network = models.fit_network(
-        x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, max_epochs=3, hidden=(3,)
+        x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, max_iter=3, hidden_layer_sizes=(3,)
     )
     path = tmp_path / "network.model"
     path.write_bytes(network.to_bytes())
@@ -157,7 +157,7 @@ def test_custom_network(tmp_path):
         threat(training_flows=-1)
     with pytest.raises(ModelError):
         threat(model="").run(source)
-    other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", max_epochs=2)
+    other = models.fit_network(x, [CLASSES[i] for i in label], FEATURES, "threat", max_iter=2)
     with pytest.raises(ModelError, match="has the classes dos, normal, scan"):
         threat(model=other.to_json())
 

@@ -23,7 +23,7 @@ from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, QueryOptions
 from riot_ops.spark import stage as runtime_stage
 from riot_ops.spark.blocks import blocks_to_batch
-from riot_ops.spark.received_blocks import read_blocks
+from riot_ops.spark.stage import read_blocks
 from tests.simulated_query import Chain
 
 PAUSE_SECONDS = 0.005

@@ -89,7 +89,7 @@ def test_overlap_lowers_the_share_of_detected_attacks():
             FlowsSource(seed=seed, records=2_000, overlap=overlap).vectors() for seed in (1, 2)
         )
         model = fit_network(
-            x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, validation=0, max_epochs=50
+            x, [CLASSES[i] for i in label], FEATURES, "threat", classes=CLASSES, validation_fraction=0, max_iter=50
         )
         right.append(np.mean(model.predict(other) == wanted))
     assert right == sorted(right, reverse=True)

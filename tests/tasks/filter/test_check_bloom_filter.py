@@ -52,7 +52,7 @@ def test_check_equals_the_reference(ids, on_error, cuts):
             expected.append(row)
         elif on_error == "null":
             expected.append({**row, "value": None})
-    task = CheckBloomFilter(models={"sensor_id": members}, false_positive_rate=0.2, on_error=on_error)
+    task = CheckBloomFilter(models={"sensor_id": members}, error=0.2, on_error=on_error)
     assert run(task, batch_of(ids), cuts) == (expected, [])
 
 
@@ -91,7 +91,7 @@ def test_training_equals_the_reference(events, keyed, cuts):
     filters: dict = {}
     for value, key in events:
         filters.setdefault(key if keyed else None, Bloom(8, 0.05)).add(value)
-    task = TrainBloomFilter(expected_insertions=8, false_positive_rate=0.05, by=("kind",) if keyed else ())
+    task = TrainBloomFilter(capacity=8, error=0.05, by=("kind",) if keyed else ())
     out, errors = run_train(task, batch_of([v for v, _ in events], [k for _, k in events]), cuts)
     assert errors == []
     assert [(row.get("kind"), row["count"]) for row in out] == [(k, f.count) for k, f in filters.items()]
@@ -101,7 +101,7 @@ def test_training_equals_the_reference(events, keyed, cuts):
 
 
 def test_training_reads_the_named_field():
-    session = TrainBloomFilter(expected_insertions=5, field="taxi").session()
+    session = TrainBloomFilter(capacity=5, field="taxi").session()
     session.push_many([{"taxi": "t1", "sensor_id": "s1"}, {"taxi": "t2", "sensor_id": "s1"}])
     naive = Bloom(5, 0.01)
     naive.add("t1")
@@ -116,7 +116,7 @@ def run_train(task, batch, cuts):
 
 
 def test_training_inserts_only_the_value():
-    session = TrainBloomFilter(expected_insertions=1000).session()
+    session = TrainBloomFilter(capacity=1000).session()
     session.push({"sensor_id": "s1", "value": float("inf")})
     made = BloomFilter.from_bytes(session.flush()[0]["model"])
     assert made == BloomFilter.from_bytes(made.to_bytes())
@@ -141,14 +141,14 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
     "make",
     [
         lambda: CheckBloomFilter(models={}),
-        lambda: CheckBloomFilter(models={"a": ["a"]}, false_positive_rate=1.0),
+        lambda: CheckBloomFilter(models={"a": ["a"]}, error=1.0),
         lambda: CheckBloomFilter(models={"a": [1]}),
         lambda: CheckBloomFilter(models={"a": ["a"]}, on_error="keep"),
         lambda: CheckBloomFilter(models={"a": 3}),
         lambda: CheckBloomFilter(models=[("a", "p"), ("a", "q")]),
         lambda: CheckBloomFilter(models="ab"),
         lambda: TrainBloomFilter(by=("model",)),
-        lambda: TrainBloomFilter(expected_insertions=0),
+        lambda: TrainBloomFilter(capacity=0),
     ],
 )
 def test_wrong_parameters_are_refused(make):
@@ -168,7 +168,7 @@ def test_nested_fields_are_refused():
     [
         CheckBloomFilter(models={"sensor_id": ["a", "ü"]}, on_error="flag"),
         CheckBloomFilter(models={"b": ["x"], "a": "path"}),
-        TrainBloomFilter(expected_insertions=5, by=("kind",)),
+        TrainBloomFilter(capacity=5, by=("kind",)),
     ],
 )
 def test_descriptor_restores_the_task(task):
@@ -179,7 +179,7 @@ def test_descriptor_restores_the_task(task):
 
 def test_model_with_a_secret_is_read_only_with_it(tmp_path, monkeypatch):
     path, variable = str(tmp_path / "known.bloom"), "RIOT_OPS_TEST_MODEL_SECRET"
-    trained = TrainBloomFilter(expected_insertions=10, secret=Secret("s3cr3t")).session()
+    trained = TrainBloomFilter(capacity=10, secret=Secret("s3cr3t")).session()
     trained.push({"sensor_id": "a"})
     (tmp_path / "known.bloom").write_bytes(trained.flush()[0]["model"])
 

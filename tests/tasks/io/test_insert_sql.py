@@ -53,7 +53,7 @@ def test_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transacti
     sizes = []
     write = SqlTable.refusal
     monkeypatch.setattr(SqlTable, "refusal", lambda table, some: sizes.append(len(some)) or write(table, some))
-    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", primary_key=("seq",), batch=10)
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", primary_key=("seq",), batch_size=10)
     _insert(task, [{"seq": i} for i in range(rows)], pa.schema([("seq", pa.int64())]))
     assert len(sizes) == transactions and sum(sizes) == rows
 
@@ -85,7 +85,7 @@ def test_refused_row_has_the_reason_of_the_database(tmp_path):
         {"table": ""},
         {"store": "file.db"},
         {"store": "mysql://me:hush@h/d"},
-        {"batch": 0},
+        {"batch_size": 0},
     ],
 )
 def test_wrong_parameters_are_refused_by_name(wrong):

@@ -100,8 +100,8 @@ def test_restarted_run_leaves_each_row_once(tmp_path):
         {"row": "{"},
         {"row": "{seq}/{ordinal}"},
         {"partition": ""},
-        {"batch": 0},
-        {"batch": 101},
+        {"batch_size": 0},
+        {"batch_size": 101},
         {"store": "postgresql://me:hush@h/d"},
     ],
 )

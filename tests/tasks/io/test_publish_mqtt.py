@@ -48,7 +48,7 @@ def _no_login(monkeypatch):
 def test_all_messages_are_delivered_in_order(mosquitto, qos, protocol):
     topic = f"order/{qos}/{protocol}"
     with Listener(mosquitto.url, topic, qos=2) as listener:
-        task = t.PublishMQTT(url=mosquitto.url, topic=topic, qos=qos, protocol=protocol, in_flight=7)
+        task = t.PublishMQTT(url=mosquitto.url, topic=topic, qos=qos, protocol=protocol, max_in_flight=7)
         batch = records(500)
         out, dead = apply(task, batch)
         assert out.equals(batch) and dead == []
@@ -160,7 +160,7 @@ def test_all_transports_work(secured, certificates, transport):
     batch = pa.RecordBatch.from_pydict({"payload": [b"s", b"x" * 300_000]})
     out, dead = apply(task, batch)
     assert out.num_rows == 2 and dead == []
-    apply(task, records(300))  # more than in_flight
+    apply(task, records(300))  # more than max_in_flight
 
 
 def test_login_is_read_from_the_environment(secured, monkeypatch):
@@ -254,7 +254,7 @@ def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto):
         until(lambda: len({m.payload for m in listener.messages}) == n)
         repeated = len(listener.messages) - n
         # messages without an acknowledgement are sent again, to the broker and by the broker
-        assert repeated <= 4 * task.in_flight, f"{repeated} duplicates"
+        assert repeated <= 4 * task.max_in_flight, f"{repeated} duplicates"
         broker.stop()
         broker.start()
         apply(task, records(10, "after"))  # the lost connection is detected before the batch
@@ -268,7 +268,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos,
     n, topic = 1500, f"cuts/{qos}/{protocol}"
     wire, rng = Wire(mosquitto.url), random.Random(qos)
     with Listener(mosquitto.url, topic, qos=2) as listener:
-        task = t.PublishMQTT(url=wire.url, topic=topic, qos=qos, protocol=protocol, in_flight=50, timeout="30s")
+        task = t.PublishMQTT(url=wire.url, topic=topic, qos=qos, protocol=protocol, max_in_flight=50, timeout="30s")
         outcome = {}
 
         def work():
@@ -285,7 +285,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos,
         until(lambda: len({m.payload for m in listener.messages}) == n)
         time.sleep(0.2)
         repeated = len(listener.messages) - n
-        assert repeated == 0 if (qos, protocol) == (2, "5") else repeated <= wire.cuts * task.in_flight
+        assert repeated == 0 if (qos, protocol) == (2, "5") else repeated <= wire.cuts * task.max_in_flight
     wire.close()
 
 
@@ -334,7 +334,7 @@ def test_refused_messages_are_rejected_alone(tmp_path):
 
 
 def test_threads_share_a_connection(mosquitto):
-    task = t.PublishMQTT(url=mosquitto.url, topic="threads", in_flight=10)
+    task = t.PublishMQTT(url=mosquitto.url, topic="threads", max_in_flight=10)
     with Listener(mosquitto.url, "threads") as listener:
         threads = [threading.Thread(target=apply, args=(task, records(200, f"{i}-"))) for i in range(4)]
         for thread in threads:
@@ -405,8 +405,8 @@ def test_password_appears_in_no_text(secured, caplog, capfd):
         ({"expiry": "5s", "protocol": "3.1.1"}, "protocol"),
         ({"user_properties": ("a",), "protocol": "3.1.1"}, "protocol"),
         ({"protocol": "4"}, "protocol"),
-        ({"in_flight": 0}, "in_flight"),
-        ({"in_flight": 70_000}, "in_flight"),
+        ({"max_in_flight": 0}, "max_in_flight"),
+        ({"max_in_flight": 70_000}, "max_in_flight"),
         ({"timeout": "0s"}, "timeout must be > 0"),
         ({"timeout": 5}, "timeout = 5: must be a timedelta or a text such as"),
         ({"keepalive": "500ms"}, "keepalive must be a whole number of seconds"),

@@ -64,9 +64,7 @@ def test_training_task_learns_from_a_range(place, filled):
     )
     spans = ReadTableRange(**place, partition="line", schema={"x": "double", "y": "double"}).session()
     sets = spans.push_batch(pa.RecordBatch.from_pydict({"start": [0], "end": [40]}))
-    train = TrainLinearRegression(
-        inputs=("x",), target_field="y", size=None, start_field="start", end_field="end"
-    ).session()
+    train = TrainLinearRegression(inputs=("x",), target="y", size=None, start_field="start", end_field="end").session()
     (model,) = train.push_batch(sets).to_pylist()
     assert (model["rows"], model["start_ms"], model["end_ms"]) == (40, 0, 40), train.errors
 

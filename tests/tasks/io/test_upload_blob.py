@@ -52,10 +52,17 @@ def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     assert upload.blobs == (("azure-blob://charts", secret), {"retry": timedelta(seconds=7)})
     where, schema = {name: table[name] for name in ("store", "table", "partition")}, {"v": "double"}
     for task in (InsertTable(**table), ReadTableRange(**where, schema=schema)):
-        assert task.rows == (("azure-table://", "rows", None), {"retry": timedelta(minutes=1), "parallel": 8})
-        configured = task.replace(credential=secret, retry="7s", parallel=3)
-        assert configured.rows == (("azure-table://", "rows", secret), {"retry": timedelta(seconds=7), "parallel": 3})
-    assert UploadBlob(store="azure-blob://charts").parallel == DownloadBlob(store="azure-blob://charts").parallel == 8
+        assert task.rows == (("azure-table://", "rows", None), {"retry": timedelta(minutes=1), "max_concurrency": 8})
+        configured = task.replace(credential=secret, retry="7s", max_concurrency=3)
+        assert configured.rows == (
+            ("azure-table://", "rows", secret),
+            {"retry": timedelta(seconds=7), "max_concurrency": 3},
+        )
+    assert (
+        UploadBlob(store="azure-blob://charts").max_concurrency
+        == DownloadBlob(store="azure-blob://charts").max_concurrency
+        == 8
+    )
 
 
 @pytest.mark.long
@@ -167,9 +174,9 @@ def test_lists_are_refused_in_names():
         UploadBlob(store="memory", blob="x", gather="{name}").output_schema(schema)
 
 
-@pytest.mark.parametrize("parallel", [1, 3])
-def test_parallel_uploads_run_at_once(parallel, monkeypatch):
-    together = threading.Barrier(parallel)
+@pytest.mark.parametrize("max_concurrency", [1, 3])
+def test_parallel_uploads_run_at_once(max_concurrency, monkeypatch):
+    together = threading.Barrier(max_concurrency)
     busy, most, lock = 0, 0, threading.Lock()
     write = MemoryBlobs.write
 
@@ -184,9 +191,11 @@ def test_parallel_uploads_run_at_once(parallel, monkeypatch):
         return write(self, name, *args, **kwargs)
 
     monkeypatch.setattr(MemoryBlobs, "write", slow)
-    task = UploadBlob(store=f"memory://{uuid.uuid4().hex}", blob="{name}", value="data", parallel=parallel)
+    task = UploadBlob(
+        store=f"memory://{uuid.uuid4().hex}", blob="{name}", value="data", max_concurrency=max_concurrency
+    )
     out, failed = _upload(task, [{"seq": n, "name": f"b{n}", "data": b"x"} for n in range(6)])
-    assert (len(out), failed, most) == (6, {}, parallel)
+    assert (len(out), failed, most) == (6, {}, max_concurrency)
 
 
 def test_options_reach_the_store(monkeypatch):
@@ -197,8 +206,8 @@ def test_options_reach_the_store(monkeypatch):
     secret = Secret("env:RIOT_OPS_NOTHING")
     _ = UploadBlob(store="azure-blob://models", credential=secret, retry="7s").blobs
     table = {"store": "azure-table://", "table": "rows", "partition": "p", "row": "r", "credential": secret}
-    _ = InsertTable(**table, retry="8s", parallel=2).rows
+    _ = InsertTable(**table, retry="8s", max_concurrency=2).rows
     assert given == [
         ("azure-blob://models", secret, {"retry": timedelta(seconds=7)}),
-        ("azure-table://", "rows", secret, {"retry": timedelta(seconds=8), "parallel": 2}),
+        ("azure-table://", "rows", secret, {"retry": timedelta(seconds=8), "max_concurrency": 2}),
     ]

@@ -152,7 +152,7 @@ def joined_flow(how="full", merging="number", **options):
         schema={"order": "int64", "event_time": TIME, "price": "double", "big": "int64", "at": "timestamp[ns, tz=UTC]"},
     )
     task = t.IntervalJoin(
-        by="id", right_by="order", within="5s", how=how, allowed_lateness="1min", suffix="_paid", **options
+        by="id", right_on="order", within="5s", how=how, allowed_lateness="1min", suffix="_paid", **options
     )
     return flow.sink("out", flow.add(task, orders, payments, id="paid"))
 
@@ -299,7 +299,7 @@ def test_state_ends_with_the_time_of_partners():
         ({"within": ("-1s", "2s")}, "within"),
         ({"within": timedelta(seconds=-1)}, "within must not be negative"),
         ({"within": ("1s", "2s", "3s")}, "within"),
-        ({"right_by": ("a", "b")}, "right_by must name as many fields"),
+        ({"right_on": ("a", "b")}, "right_on must name as many fields"),
         ({"suffix": ""}, "suffix"),
         ({"allowed_lateness": timedelta(-1)}, "allowed_lateness"),
         ({"max_ahead": timedelta(0)}, "max_ahead"),
@@ -320,7 +320,7 @@ def test_wrong_parameters_are_refused(wrong, text):
         ({"x": "int64"}, {"x": "int64", "x_right": "int64"}, {}, "x_right"),
         ({"x": "int64", "x_right": "int64"}, {"x": "int64"}, {}, "x_right"),
         ({"left_time": TIME}, {"y": "int64"}, {}, "left_time"),
-        ({"x": "int64"}, {"y": "int64"}, {"right_by": "other"}, "other"),
+        ({"x": "int64"}, {"y": "int64"}, {"right_on": "other"}, "other"),
     ],
 )
 def test_clashing_fields_are_refused(left, right, options, text):

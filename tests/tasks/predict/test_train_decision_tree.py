@@ -33,11 +33,11 @@ def test_trees_equal_scikit_learn():
 @pytest.mark.parametrize(
     ("options", "leaves"),
     [
-        ({"min_leaf": 1}, 4),  # low · high · low · high
+        ({"min_samples_leaf": 1}, 4),  # low · high · low · high
         ({}, 2),  # the single records in the middle cannot be leaves
-        ({"min_leaf": 3}, 1),
-        ({"min_leaf": 1, "pruning": 10.0}, 1),
-        ({"min_leaf": 1, "max_depth": 1}, 2),
+        ({"min_samples_leaf": 3}, 1),
+        ({"min_samples_leaf": 1, "ccp_alpha": 10.0}, 1),
+        ({"min_samples_leaf": 1, "max_depth": 1}, 2),
     ],
 )
 def test_options_of_trees_by_hand(options, leaves):

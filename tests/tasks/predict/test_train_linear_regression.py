@@ -33,7 +33,7 @@ def test_clean_rows_of_the_taxi_stream(sample_data):
     path = sample_data / "riotbench" / "TAXI_sample_data_senml.csv"
     trips = clean_trips(path)
     assert len(trips) == expected(sample_data, made=26, papers=945)
-    train = TrainLinearRegression(inputs=inputs, target_field="fare_amount", size=len(trips), dataset="TAXI")
+    train = TrainLinearRegression(inputs=inputs, target="fare_amount", size=len(trips), dataset="TAXI")
     flow.sink("out", clean.to(train, id="train"))
     (row,) = flow.run(ro.streams.replay(path))["train"].to_pylist()
     model = LinearModel.from_bytes(row["content"])
@@ -50,7 +50,7 @@ def test_m5_drops_useless_inputs():
     ]
     found = {}
     for selection in ("none", "m5"):
-        task = TrainLinearRegression(inputs=("x", "z"), target_field="y", size=70, selection=selection)
+        task = TrainLinearRegression(inputs=("x", "z"), target="y", size=70, selection=selection)
         found[selection] = LinearModel.from_bytes(task.session().push_many(rows)[0]["content"]).coefficients
     assert found["none"][1] != 0.0 and found["m5"][1] == 0.0
     assert found["m5"][0] == pytest.approx(3.0, abs=0.05)

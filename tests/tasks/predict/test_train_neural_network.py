@@ -33,8 +33,15 @@ def learnt():
 @pytest.mark.long
 def test_trained_network_predicts(learnt, tmp_path):
     _, x, labels = learnt
-    options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "max_epochs": 7, "validation": 0.0, "seed": 4}
-    task = TrainNeuralNetwork(inputs=NAMES, target_field="quality", size=150, store=str(tmp_path), **options)
+    options = {
+        "hidden_layer_sizes": (5,),
+        "activation": "tanh",
+        "alpha": 0.01,
+        "max_iter": 7,
+        "validation_fraction": 0.0,
+        "seed": 4,
+    }
+    task = TrainNeuralNetwork(inputs=NAMES, target="quality", size=150, store=str(tmp_path), **options)
     records = [
         dict(zip(NAMES, row, strict=True)) | {"quality": label, "event_time": 1000 * i}
         for i, (row, label) in enumerate(zip(x.tolist(), labels.tolist(), strict=True))
@@ -61,7 +68,9 @@ def test_sets_and_classes():
         "y": [["low", "low", "high", "high"] * 5],
         "event_time": pa.array([5], pa.timestamp("us", "UTC")),
     }
-    task = TrainNeuralNetwork(inputs=("x",), target_field="y", size=None, classes=("mid", "low", "high"), validation=0)
+    task = TrainNeuralNetwork(
+        inputs=("x",), target="y", size=None, classes=("mid", "low", "high"), validation_fraction=0
+    )
     (row,) = task.session().push_batch(pa.RecordBatch.from_pydict(lists)).to_pylist()
     model = NetworkModel.from_bytes(row["content"])
     assert model.classes == ("mid", "low", "high") and (model.probabilities([[1.0], [9.0]])[:, 0] == 0).all()
@@ -75,12 +84,12 @@ def test_sets_and_classes():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"hidden": (0,)}, "hidden"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
         ({"activation": "step"}, "activation"),
-        ({"penalty": -1.0}, "penalty"),
-        ({"max_epochs": 0}, "max_epochs"),
-        ({"validation": 1.0}, "validation must be at least 0 and below 1"),
-        ({"validation": -0.1}, "validation"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"validation_fraction": 1.0}, "validation must be at least 0 and below 1"),
+        ({"validation_fraction": -0.1}, "validation_fraction"),
         ({"seed": -1}, "seed must be 0"),
         ({"classes": ("a", "a")}, "a class twice"),
     ],

@@ -96,7 +96,7 @@ def test_untrainable_sets_are_rejected(change, reason, text):
 
 
 def test_untrainable_sets_of_records_are_dropped_and_the_next_are_not():
-    task = TrainLinearRegression(inputs=("x",), size=3, ridge=0.0)
+    task = TrainLinearRegression(inputs=("x",), size=3, alpha=0.0)
     session = task.session()
     flat = [{"seq": i, "event_time": 1000 * i, "x": 1.0, "target": float(i)} for i in range(3)]
     good = [{"seq": i, "event_time": 1000 * i, "x": float(i), "target": float(i)} for i in range(3, 6)]
@@ -115,7 +115,7 @@ def test_replay_leaves_the_store_unchanged(tmp_path):
     store = ModelStore.open(tmp_path / "models")
     assert store.names() == [r["model"] for r in reversed(out)]
     assert store.load(out[0]["model"]).to_bytes() == out[0]["content"]
-    other = TrainLinearRegression(inputs=("x",), size=10, ridge=5.0, store=str(tmp_path / "models")).session()
+    other = TrainLinearRegression(inputs=("x",), size=10, alpha=5.0, store=str(tmp_path / "models")).session()
     assert other.push_many(rows) == []
     assert {e["reason"] for e in other.errors} == {"name_taken"}
 
@@ -159,7 +159,7 @@ def test_spark_trains_the_same_models(spark, tmp_path):
         ({"by": ("model",)}, "writes the field 'model'"),
         ({"size": 1}, "size must be more than"),
         ({"size": 0}, "size"),
-        ({"ridge": -1.0}, "ridge"),
+        ({"alpha": -1.0}, "alpha"),
         ({"store": "s3://x"}, "store"),
     ],
 )

@@ -38,7 +38,7 @@ def test_records_are_in_order(stream, allowed_lateness, by_n, batch_size):
     source = flow.source(
         "in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "n": "int64", "s": "int64"}
     )
-    task = t.SortByEventTime(allowed_lateness=timedelta(seconds=allowed_lateness), order="n" if by_n else None)
+    task = t.SortByEventTime(allowed_lateness=timedelta(seconds=allowed_lateness), order_by="n" if by_n else None)
     count = t.RunningCount(output="place")
     flow.sink("out", source.to(task, id="ordered").to(count, id="counted"))
     result = flow.run(rows(stream), batch_size=batch_size)
@@ -69,7 +69,7 @@ def test_key_time_releases_each_key(stream, allowed_lateness, by_n, batch_size):
         "in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "n": "int64", "s": "int64"}
     )
     task = t.SortByEventTime(
-        allowed_lateness=timedelta(seconds=allowed_lateness), scope="key", by="key", order="n" if by_n else None
+        allowed_lateness=timedelta(seconds=allowed_lateness), scope="key", by="key", order_by="n" if by_n else None
     )
     flow.sink("out", source.to(task, id="ordered").to(t.RunningCount(by="key", output="place"), id="counted"))
     result = flow.run(rows(stream), batch_size=batch_size)

@@ -61,14 +61,11 @@ def random_case(choose):
         "allowed_lateness": timedelta(seconds=allowed_lateness),
         "max_ahead": None if ahead is None else timedelta(seconds=ahead),
     }
-    offset = 0
+    offset, first = 0, False
     if choose.random() < 0.6:
-        offset = choose.choice([0, 0, every // 2])
-        step = timedelta(seconds=every)
-        if panes == 1:
-            frame = w.Tumbling(step, timedelta(seconds=offset))
-        else:
-            frame = w.Hopping(panes * step, step, timedelta(seconds=offset))
+        offset, first = choose.choice([(0, False), (0, True), (every // 2, False)])
+        step, begin = timedelta(seconds=every), (timedelta(seconds=offset), "first" if first else "epoch")
+        frame = w.Tumbling(step, *begin) if panes == 1 else w.Hopping(panes * step, step, *begin)
         task = Window(frame=frame, **shared)
         kind, size = "time", every * panes
     else:
@@ -91,6 +88,9 @@ def random_case(choose):
             off = choose.choice([0, 0, 0, -1, -3, -6, -12, choose.choice([0, 0, 9])]) * SECOND
             at = None if choose.random() < 0.05 else time + off + choose.randint(0, 3) * 250_000
             rows.append((number, at, choose.choice("abc"), choose.choice([1.0, 2.5, -3.0, None, 1e9])))
+    if first:
+        given = [(number, time) for number, time, *_ in rows if time is not None]
+        naive.offset = max((time for number, time in given if number == given[0][0]), default=0) if given else 0
     return task, naive, grain, rows
 
 
@@ -113,7 +113,8 @@ def results(task, grain, rows, choose, often, with_time=True):
     """
     ahead = None if task.max_ahead is None else us(NOON + task.max_ahead) - us(NOON)
 
-    clock = StepClock(("marks",), grain, 0, ahead, max_lag=us(NOON + task.allowed_lateness) - us(NOON))
+    lag, first = us(NOON + task.allowed_lateness) - us(NOON), task.clock().from_first
+    clock = StepClock(("marks",), grain, 0, ahead, first, max_lag=lag)
 
     def fresh():
         return KeyedState(task, clock=clock)

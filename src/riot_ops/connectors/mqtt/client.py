@@ -118,7 +118,7 @@ class MQTTConnection:
         Version of MQTT.
     keepalive : timedelta or text such as "10s", default 1 minute
         Maximum time, in whole seconds up to 65,535, without a packet between client and broker.
-    in_flight : int, >= 1, default 100
+    max_in_flight : int, >= 1, default 100
         Maximum number of unacknowledged messages.
     timeout : timedelta or text such as "10s", default 1 minute
         How long to try to reach the broker, and how long to wait for an acknowledgement.
@@ -137,7 +137,7 @@ class MQTTConnection:
     client_id: str | None = None
     protocol: Literal["5", "3.1.1"] = "5"
     keepalive: Duration = timedelta(minutes=1)
-    in_flight: Count = 100
+    max_in_flight: Count = 100
     timeout: Duration = timedelta(minutes=1)
 
     def __post_init__(self) -> None:
@@ -175,8 +175,8 @@ class MQTTConnection:
                 f"private_key = {self.private_key!r} needs certificate, the file with the client's certificate"
             )
         self._check_will(parts.scheme)
-        if not 0 < self.in_flight <= 65_535:
-            raise ConfigError(f"in_flight must be between 1 and 65535, got {self.in_flight}")
+        if not 0 < self.max_in_flight <= 65_535:
+            raise ConfigError(f"max_in_flight must be between 1 and 65535, got {self.max_in_flight}")
         if self.client_id == "":
             raise ConfigError("client_id must not be empty")
         whole_seconds("keepalive", self.keepalive, MAX_KEEPALIVE_S)
@@ -277,7 +277,7 @@ class PahoLink:
         self._lost_at: float | None = None
         self._logged_at = -LOG_SECONDS
         self._response: Any = None  # the broker's reason code of CONNACK
-        self.window = connection.in_flight
+        self.window = connection.max_in_flight
         self.numbers_subscriptions = False  # whether the broker names the subscriptions of each message
         self.max_packet: int | None = None  # bytes of a packet that the broker accepts
         is_v5 = connection.protocol == "5"
@@ -471,7 +471,7 @@ class PahoLink:
 
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = self._session_s
-        properties.ReceiveMaximum = self.connection.in_flight
+        properties.ReceiveMaximum = self.connection.max_in_flight
         # no clean start for lasting sessions: some brokers would keep them in memory only
         return {"clean_start": self._session_s == 0, "properties": properties}
 
@@ -479,7 +479,7 @@ class PahoLink:
         self._response = reason
         if reason.is_failure:
             return
-        self.window = min(self.connection.in_flight, getattr(properties, "ReceiveMaximum", 65_535))
+        self.window = min(self.connection.max_in_flight, getattr(properties, "ReceiveMaximum", 65_535))
         self.max_packet = getattr(properties, "MaximumPacketSize", None)
         self.numbers_subscriptions = self.is_v5 and bool(getattr(properties, "SubscriptionIdentifierAvailable", 1))
         self._log_connection()

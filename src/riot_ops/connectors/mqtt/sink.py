@@ -36,7 +36,7 @@ class MQTTSink(MQTTPublication, Sink):
         As for :class:`riot_ops.tasks.PublishMQTT`.
     url, username, password, ca_file, certificate, private_key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
-    client_id, protocol, keepalive, in_flight, timeout
+    client_id, protocol, keepalive, max_in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Examples

@@ -72,7 +72,7 @@ class MQTTSource(MQTTConnection, Source):
         Maximum quality of service; that of the publisher is not raised.
     session_expiry : timedelta or text such as "1h", whole seconds, default 7 days
         How long the broker keeps the session without a connection (MQTT 5).
-    spool_bytes : int, >= 4 MiB, default 1 GiB
+    max_spool_bytes : int, >= 4 MiB, default 1 GiB
         When the spool reaches this size, the source acknowledges no more messages until some have been processed.
     time_property : str or None, default None
         User property with the event time: microseconds since 1970, or ISO 8601; null if a message lacks it. By default
@@ -86,7 +86,7 @@ class MQTTSource(MQTTConnection, Source):
         End when no message has arrived for this long.
     url, username, password, ca_file, certificate, private_key, will_topic, will_payload, will_qos, will_retain
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
-    protocol, keepalive, in_flight, timeout
+    protocol, keepalive, max_in_flight, timeout
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Shapes and rates
@@ -123,9 +123,9 @@ class MQTTSource(MQTTConnection, Source):
     topics: tuple[str, ...]
     spool: str
     qos: Literal[0, 1, 2] = 1
-    in_flight: Count = 500
+    max_in_flight: Count = 500
     session_expiry: Duration = timedelta(weeks=1)
-    spool_bytes: SpoolBytes = 1 << 30
+    max_spool_bytes: SpoolBytes = 1 << 30
     time_property: str | None = None
     id_properties: tuple[str, ...] = ()
     messages: Count | None = None
@@ -189,7 +189,7 @@ class MQTTSource(MQTTConnection, Source):
                         self.time_property,
                         self.id_properties,
                     ),
-                    Spool(Path(self.spool), self.spool_bytes, _CANCELLED.setdefault(self.spool, threading.Event())),
+                    Spool(Path(self.spool), self.max_spool_bytes, _CANCELLED.setdefault(self.spool, threading.Event())),
                 )
                 known = _RECEIVERS[self.spool] = self, receiver
             if known[0] != self:

@@ -149,18 +149,18 @@ class AzureTable(TableStore):
         The connection string of the storage account.
     retry : timedelta or text such as "1min", default "1min"
         How long a call is retried after transient errors.
-    parallel : int, default 8
+    max_concurrency : int, default 8
         Number of concurrent transactions or look-ups.
     """
 
-    def __init__(self, table: str, connection: Secret, *, retry: Duration = "1min", parallel: int = 8) -> None:
+    def __init__(self, table: str, connection: Secret, *, retry: Duration = "1min", max_concurrency: int = 8) -> None:
         try:
             from azure.data.tables import TableServiceClient
         except ImportError:
             raise MissingExtraError("azure-table://", "azure") from None
         self.label = f"the table {table} of azure-table://"
         self._retry_s = duration_seconds("retry", retry, zero=True)
-        self.parallel = parallel
+        self.max_concurrency = max_concurrency
         self._service = _connected(self.label, connection, TableServiceClient.from_connection_string, retry_total=0)
         self._table = self._service.get_table_client(table)
 
@@ -172,7 +172,7 @@ class AzureTable(TableStore):
     def upsert_chunks(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
         return [
             rows
-            for rows, done in zip(chunks, map_parallel(self._chunk, chunks, self.parallel), strict=True)
+            for rows, done in zip(chunks, map_parallel(self._chunk, chunks, self.max_concurrency), strict=True)
             if not done
         ]
 
@@ -199,7 +199,7 @@ class AzureTable(TableStore):
 
     def get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
         distinct = list(dict.fromkeys(keys))
-        found = dict(zip(distinct, map_parallel(self._get, distinct, self.parallel), strict=True))
+        found = dict(zip(distinct, map_parallel(self._get, distinct, self.max_concurrency), strict=True))
         return [found[key] for key in keys]
 
     def _get(self, key: Key) -> dict[str, Any] | None:

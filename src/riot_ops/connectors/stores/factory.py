@@ -97,7 +97,7 @@ def check_table_url(url: str, credential: Secret | None = None) -> str:
 
 
 def open_table(
-    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", parallel: int = 8
+    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", max_concurrency: int = 8
 ) -> TableStore:
     """Open a table by the URL of its service and its name.
 
@@ -113,7 +113,7 @@ def open_table(
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
     retry : timedelta or text such as "1min", default "1min"
         How long a call is retried after transient errors.
-    parallel : int, default 8
+    max_concurrency : int, default 8
         Number of concurrent calls, if the store supports them.
 
     Examples
@@ -128,14 +128,14 @@ def open_table(
     check_table(table)
     kind = check_table_url(url, credential)
     if kind == "azure":
-        return AzureTable(table, credential or Secret.env(AZURE_VARIABLE), retry=retry, parallel=parallel)
+        return AzureTable(table, credential or Secret.env(AZURE_VARIABLE), retry=retry, max_concurrency=max_concurrency)
     return SqlTableStore("sqlite://" if kind == "memory" else url, table, credential, retry=retry)
 
 
 def shared_table(
-    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", parallel: int = 8
+    url: str, table: str, credential: Secret | None = None, *, retry: Duration = "1min", max_concurrency: int = 8
 ) -> TableStore:
     """Like :func:`open_table`, but opened once per process and closed at exit."""
     if credential is None and check_table_url(url) == "azure":
         credential = Secret.env(AZURE_VARIABLE)
-    return shared_client(open_table, url, table, credential, retry=retry, parallel=parallel)
+    return shared_client(open_table, url, table, credential, retry=retry, max_concurrency=max_concurrency)

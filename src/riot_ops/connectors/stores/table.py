@@ -53,7 +53,7 @@ class TableStore(ABC):
     #: Name of the table in messages.
     label: str
     #: Number of concurrent calls that it supports.
-    parallel: int = 1
+    max_concurrency: int = 1
 
     @abstractmethod
     def create(self) -> None:

@@ -28,7 +28,7 @@ def reinforcement_learner(
     min_confidence: Natural = 50,
     confidence_step: Natural = 5,
     confidence_rounds: Count = 50,
-    min_sample: Natural | None = None,
+    min_samples: Natural | None = None,
     explore: NonNegative = 0.5,
     reduction: Literal["linear", "logarithmic"] = "linear",
     reduction_constant: NonNegative = 1.0,
@@ -62,7 +62,7 @@ def reinforcement_learner(
         Interval estimator: initial and final share of the rewards within the interval, in percent.
     confidence_step, confidence_rounds : int, default 5 and 50
         Interval estimator: step by which that share falls, and the number of rounds between two steps.
-    min_sample : int, optional
+    min_samples : int, optional
         Interval estimator: rewards per action before it stops choosing at random, by default 30. Thompson samplers,
         which need it: number of rewards up to which they draw a number below ``max_reward``.
     explore : float, default 0.5
@@ -95,15 +95,15 @@ def reinforcement_learner(
     --------
     >>> import pyarrow as pa
     >>> lines = lambda *text: pa.table({"payload": [t.encode() for t in text], "event_time": pa.nulls(len(text))})
-    >>> flow = reinforcement_learner(min_sample=1, rewards_first=True)
+    >>> flow = reinforcement_learner(min_samples=1, rewards_first=True)
     >>> rewards = lines("page1,3", "page2,9", "page3,4")
     >>> flow.run({"events": lines("a,1", "b,2"), "rewards": rewards})["actions"]["action"].to_pylist()
     ['page2', 'page2']
     """
     check_arguments(reinforcement_learner, locals())
     sampler = learner in ("thompson", "optimistic")
-    if sampler and (min_sample is None or max_reward is None):
-        raise ConfigError(f"learner={learner!r} needs min_sample and max_reward")
+    if sampler and (min_samples is None or max_reward is None):
+        raise ConfigError(f"learner={learner!r} needs min_samples and max_reward")
     if earnings is not None and not closed_loop:
         raise ConfigError("earnings need closed_loop=True")
     options: dict[str, Any] = {
@@ -114,7 +114,7 @@ def reinforcement_learner(
         "min_confidence": min_confidence,
         "confidence_step": confidence_step,
         "confidence_rounds": confidence_rounds,
-        "min_sample": 30 if min_sample is None else min_sample,
+        "min_samples": 30 if min_samples is None else min_samples,
         "explore": explore,
         "reduction": reduction,
         "reduction_constant": reduction_constant,

@@ -81,7 +81,7 @@ def equipment_monitoring(
     read = t.ParseLines(schema=fields, header=COLUMNS, delimiter=delimiter)
     lines = flow.source("readings").to(read, id="read")
     readings = lines.to(
-        t.SortByEventTime(allowed_lateness=as_timedelta(allowed_lateness), scope="key", order="ts"), id="ordered"
+        t.SortByEventTime(allowed_lateness=as_timedelta(allowed_lateness), scope="key", order_by="ts"), id="ordered"
     )
     changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}

@@ -40,7 +40,7 @@ def etl(
     store: str | None = None,
     table: str = "readings",
     variant: Literal["table", "sql"] = "table",
-    batch: Count | None = None,
+    batch_size: Count | None = None,
     credential: Secret | None = None,
     publish: dict[str, object] | None = None,
     secret: Secret | None = None,
@@ -76,7 +76,7 @@ def etl(
     variant : "table" or "sql", default "table"
         Insert by partition and row key (the row key consists of time and sensor, so that TRAIN can
         read a time span), or into the columns of a database table.
-    batch : int, default 100 (taxi and fit in columns of a database: 10)
+    batch_size : int, default 100 (taxi and fit in columns of a database: 10)
         Maximum number of rows per transaction.
     credential : Secret, optional
         Credential of the store.
@@ -120,8 +120,8 @@ def etl(
         derived = FEATURE_SETS[schema].time_fields if variant == "table" else {}
         if derived:  # TRAIN reads them from the table
             stored = stored.to(t.Compute(derived), id="time")
-        batch = (SQL_BATCH.get(schema, 100) if variant == "sql" else 100) if batch is None else batch
-        insert = _insert(variant, schema, store, table, (*columns, *derived), batch, credential)
+        default = SQL_BATCH.get(schema, 100) if variant == "sql" else 100
+        insert = _insert(variant, schema, store, table, (*columns, *derived), batch_size or default, credential)
         stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CSVToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
@@ -168,12 +168,18 @@ def _added_columns(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]
 
 
 def _insert(
-    variant: str, schema: str, store: str, table: str, columns: tuple[str, ...], batch: int, credential: Secret | None
+    variant: str,
+    schema: str,
+    store: str,
+    table: str,
+    columns: tuple[str, ...],
+    batch_size: int,
+    credential: Secret | None,
 ) -> t.Task:
     if variant == "sql":
         fields = ("seq", "event_time", "sensor_id", *columns)
         return t.InsertSQL(
-            store=store, table=table, primary_key=("seq",), fields=fields, batch=batch, credential=credential
+            store=store, table=table, primary_key=("seq",), fields=fields, batch_size=batch_size, credential=credential
         )
     return t.InsertTable(
         store=store,
@@ -181,7 +187,7 @@ def _insert(
         partition=schema,
         row=ROW_KEY,
         fields=("event_time", "sensor_id", *columns),
-        batch=batch,
+        batch_size=batch_size,
         credential=credential,
     )
 

@@ -200,7 +200,7 @@ def _regression() -> t.PredictLinearRegression:
 
 def _tree() -> t.Classify:
     rows = _wide().slice(0, 4096)
-    model = fit_tree(_numbers(rows), rows.column("level").to_pylist(), INPUTS, "level", min_leaf=20)
+    model = fit_tree(_numbers(rows), rows.column("level").to_pylist(), INPUTS, "level", min_samples_leaf=20)
     return t.Classify(inputs=INPUTS, model=model.to_json())
 
 
@@ -244,8 +244,8 @@ _RECIPES: dict[str, Callable[[], Case]] = {
     "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),
     "BLT": lambda: Case(t.TrainBloomFilter(field="sensor_id"), observations()),
     "MLR": lambda: Case(_regression(), _wide()),
-    "MLT": lambda: Case(t.TrainLinearRegression(inputs=INPUTS, target_field=TARGET), _wide()),
+    "MLT": lambda: Case(t.TrainLinearRegression(inputs=INPUTS, target=TARGET), _wide()),
     "DTC": lambda: Case(_tree(), _wide()),
-    "DTT": lambda: Case(t.TrainDecisionTree(inputs=INPUTS, target_field="level"), _wide()),
+    "DTT": lambda: Case(t.TrainDecisionTree(inputs=INPUTS, target="level"), _wide()),
     "JON": lambda: Case(t.AssembleMessage(schema=None, fields=CITY.observed, by=("seq",)), _messages()),
 }

@@ -77,11 +77,11 @@ def train(
         id="range",
     )
     common = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
-    line = t.TrainLinearRegression(inputs=learning.inputs, target_field=learning.target, selection=selection, **common)  # type: ignore[arg-type]
+    line = t.TrainLinearRegression(inputs=learning.inputs, target=learning.target, selection=selection, **common)  # type: ignore[arg-type]
     label = operators.LabelQuartile(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
     tree = t.TrainDecisionTree(
         inputs=learning.features,
-        target_field="class",
+        target="class",
         classes=label.classes,
         max_depth=max_depth,
         **common,  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ def add_extremes(
     for i in range(start, stop):
         g = groups[i]
         if g >= 0:
-            x = values[i]
+            x = values[i] + 0.0  # -0.0 becomes 0.0: the result does not depend on which comes first
             r = rests[i] if rests.size > 0 else 0.0
             if x < low[g] or (x == low[g] and r < low_rest[g]):
                 low[g] = x

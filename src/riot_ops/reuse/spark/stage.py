@@ -18,9 +18,8 @@ from riot_ops.reuse.spark.layout import LayoutStore
 from riot_ops.reuse.spark.source import EXPORT, START, BatchInfo, StartPoint
 from riot_ops.reuse.spark.topic_writer import TopicOutput
 from riot_ops.runtime.engine import Engine
-from riot_ops.spark.blocks import Block, Packer
-from riot_ops.spark.stage import SOURCE_END, StageProcessor
-from riot_ops.spark.state_chain import CachedEngine, StateChain, cached_engines
+from riot_ops.spark.blocks import Block
+from riot_ops.spark.stage import SOURCE_END, StageProcessor, StateChain, cached_engines
 
 __all__ = ["SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
 
@@ -90,13 +89,13 @@ class FragmentStage(StageProcessor):
         cached = cached_engines(self._run).pop((self._stage.index, bucket))
         write_states(self._folder / EXPORT / self._name(bucket), cached.engine.snapshot())
 
-    def _load(self, bucket: int, chain: StateChain) -> CachedEngine:
-        cached = super()._load(bucket, chain)
+    def _prepare(self, engine: Engine, bucket: int, chain: StateChain) -> None:
         seed = self._folder / SEED / self._name(bucket)
         if chain.head.generation < 0 and seed.exists():
-            cached.engine.restore(read_states(seed))
-        self._fit_engine(cached.engine)
-        return cached
+            engine.restore(read_states(seed))
+        self._fit_engine(engine)
+        engine.disabled = self._layout.idle_steps(self._info.version, self._info.control)
+        engine.on_failure = functools.partial(record_error, self._folder)
 
     def _fit_engine(self, engine: Engine) -> None:
         """Give an engine exactly the steps of the layout; all state of those that have joined since is in the links."""
@@ -109,11 +108,6 @@ class FragmentStage(StageProcessor):
 
     def _writer(self, place: int) -> FanOutWriter | None:
         return self._output.forwarding(self._info.control.forward).writer(self._stage.index, place)
-
-    def _run_bucket(self, cached: CachedEngine, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
-        cached.engine.disabled = self._layout.idle_steps(self._info.version, self._info.control)
-        cached.engine.on_failure = functools.partial(record_error, self._folder)
-        yield from super()._run_bucket(cached, packer, blocks)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         if not ended:

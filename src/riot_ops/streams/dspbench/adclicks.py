@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count
+from riot_ops.streams.parameters import Count
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, random_words, zipf_weights
 
 __all__ = ["AdclicksSource"]
@@ -50,19 +50,8 @@ class AdclicksSource(TextLineSource):
     stream: ClassVar[str] = "adclicks"
     domain: ClassVar[str] = "impressions and clicks of advertisements"
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        queries: int = 1_000,
-        ads: int = 500,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(queries=queries, ads=ads)
-        self.queries = queries
-        self.ads = ads
+    queries: Count = 1_000
+    ads: Count = 500
 
     def lines(self, numbers: Numbers) -> pa.Array:
         query = self.choices(1, numbers, zipf_weights(self.queries))

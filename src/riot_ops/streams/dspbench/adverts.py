@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Count, Flag, NonNegative, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
@@ -69,26 +69,11 @@ class AdvertsSource(TextLineSource):
         "ms",
     )
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        campaigns: int = 100,
-        rate: float = 1000.0,
-        late: float = 0.0,
-        late_s: float = 5.0,
-        dirt: bool = False,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(campaigns=campaigns)
-        check_positive(rate=rate)
-        check_share(late=late)
-        check_positive(True, late_s=late_s)
-        self.campaigns: int = campaigns
-        self.rate: float = rate
-        self.late: float = late
-        self.late_s: float = late_s
+    campaigns: Count = 100
+    rate: Positive = 1000.0
+    late: Share = 0.0
+    late_s: NonNegative = 5.0
+    dirt: Flag = False
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

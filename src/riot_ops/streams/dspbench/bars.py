@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count
 from riot_ops.ingest.line_time import LineTime
 from riot_ops.kernels.jit import kernel
 from riot_ops.streams.noise import derive_key, ornstein_uhlenbeck, ornstein_uhlenbeck_table
+from riot_ops.streams.parameters import Count
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["BarsSource"]
@@ -67,10 +67,7 @@ class BarsSource(TextLineSource):
     )
     start_ms = 1_514_764_800_000  # Monday, 2018-01-01
 
-    def __init__(self, messages: int | None = None, seed: int = 0, *, stocks: int = 100, dirt: bool = True) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(stocks=stocks)
-        self.stocks = stocks
+    stocks: Count = 100
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_positive, check_share
+from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import NonNegative, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, random_words
 
 __all__ = ["CallsSource"]
@@ -68,33 +69,19 @@ class CallsSource(TextLineSource):
         "%Y-%m-%dT%H:%M:%S",
     )
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        population: int = 1000,
-        telemarketers: int = 10,
-        share: float = 0.2,
-        failed: float = 0.05,
-        rate: float = 10.0,
-        spread_s: float = 60.0,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(2, population=population)
-        check_count(0, telemarketers=telemarketers)
-        if telemarketers >= population:
-            raise ConfigError(f"telemarketers must be fewer than the population {population}, got {telemarketers}")
-        check_share(share=share, failed=failed)
-        check_positive(rate=rate)
-        check_positive(True, spread_s=spread_s)
-        self.population: int = population
-        self.telemarketers: int = telemarketers
-        self.share: float = share
-        self.failed: float = failed
-        self.rate: float = rate
-        self.spread_s: float = spread_s
+    population: Annotated[int, functools.partial(check_count, 2)] = 1000
+    telemarketers: Annotated[int, functools.partial(check_count, 0)] = 10
+    share: Share = 0.2
+    failed: Share = 0.05
+    rate: Positive = 10.0
+    spread_s: NonNegative = 60.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.telemarketers >= self.population:
+            raise ConfigError(
+                f"telemarketers must be fewer than the population {self.population}, got {self.telemarketers}"
+            )
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_share
 from riot_ops.models.markov import PURCHASE_SHARES
+from riot_ops.streams.parameters import Count, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, random_words
 
 __all__ = ["CardsSource"]
@@ -64,20 +64,8 @@ class CardsSource(TextLineSource):
     stream: ClassVar[str] = "cards"
     domain: ClassVar[str] = "purchases by card"
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        customers: int = 500,
-        fraud: float = 0.03,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(customers=customers)
-        check_share(fraud=fraud)
-        self.customers = customers
-        self.fraud = fraud
+    customers: Count = 500
+    fraud: Share = 0.03
 
     def lines(self, numbers: Numbers) -> pa.Array:
         most = np.where(self.uniforms(1, numbers) < (0.5 - BUSY) / (1 - BUSY), BUSY, 1.0)

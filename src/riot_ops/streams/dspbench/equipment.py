@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_flag, check_positive, check_share
 from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.noise import normal
+from riot_ops.streams.parameters import Flag, NonNegative, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["EquipmentSource"]
@@ -64,28 +64,12 @@ class EquipmentSource(TextLineSource):
     stream: ClassVar[str] = "equipment"
     domain: ClassVar[str] = "readings of manufacturing equipment"
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>\t.*)", "ns")
-    gap_ms: float = TICK / 1e6
+    gap_ms = TICK / 1e6
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        holding_s: float = 60.0,
-        growth: float = 0.0,
-        noise: bool = False,
-        disorder: float = 0.01,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_positive(holding_s=holding_s)
-        check_positive(True, growth=growth)
-        check_flag(noise=noise)
-        check_share(disorder=disorder)
-        self.holding_s = holding_s
-        self.growth = growth
-        self.noise = noise
-        self.disorder = disorder
+    holding_s: Positive = 60.0
+    growth: NonNegative = 0.0
+    noise: Flag = False
+    disorder: Share = 0.01
 
     def changes(self, sensor: int, until: int) -> Changes:
         """When a sensor changes and its valve would follow, in ns from the first reading on, and whether it does.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_share
+from riot_ops.core.checks import check_count
 from riot_ops.streams.dspbench.text import SYLLABLES
+from riot_ops.streams.parameters import Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["MailsSource", "TrainingMailsSource"]
@@ -92,20 +93,8 @@ class MailsSource(TextLineSource):
     letter: ClassVar[str] = "a"
     first_use: ClassVar[int] = 0
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        spam: float = 0.4,
-        vocabulary: int = 1000,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_share(spam=spam)
-        check_count(1, 5000, vocabulary=vocabulary)
-        self.spam = spam
-        self.vocabulary = vocabulary
+    spam: Share = 0.4
+    vocabulary: Annotated[int, functools.partial(check_count, 1, 5000)] = 1000
 
     def lines(self, numbers: Numbers) -> pa.Array:
         use = self.first_use

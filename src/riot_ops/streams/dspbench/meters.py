@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Count, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, random_words, uniforms
 
 __all__ = ["MetersSource"]
@@ -64,22 +64,9 @@ class MetersSource(TextLineSource):
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<before>[^,]*,)(?P<time>\d+)(?P<after>,.*)", "s")
     start_ms = 1_377_986_400_000  # 2013-08-31 22:00:00
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        houses: int = 10,
-        every: int = 30,
-        late: float = 0.0005,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(houses=houses, every=every)
-        check_share(late=late)
-        self.houses = houses
-        self.every = every
-        self.late = late
+    houses: Count = 10
+    every: Count = 30
+    late: Share = 0.0005
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Count, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["MotesSource"]
@@ -63,20 +63,8 @@ class MotesSource(TextLineSource):
     )
     start_ms = 1_078_099_231_000  # 2004-03-01 00:00:31
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        motes: int = 54,
-        spikes: float = 0.01,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(motes=motes)
-        check_share(spikes=spikes)
-        self.motes = motes
-        self.spikes = spikes
+    motes: Count = 54
+    spikes: Share = 0.01
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

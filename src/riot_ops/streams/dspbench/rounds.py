@@ -41,9 +41,6 @@ class RoundsSource(TextLineSource):
     stream: ClassVar[str] = "rounds"
     domain: ClassVar[str] = "events that ask for an action"
 
-    def __init__(self, messages: int | None = None, seed: int = 0, *, dirt: bool = True) -> None:
-        super().__init__(messages, seed, dirt)
-
     def lines(self, numbers: Numbers) -> pa.Array:
         session = (self.random_words(1, numbers) % np.uint64(1_000_000)).astype(np.int64)
         digits = pc.utf8_lpad(pa.array(session).cast(pa.string()), width=6, padding="0")
@@ -77,9 +74,6 @@ class EarningsSource(TextLineSource):
 
     stream: ClassVar[str] = "earnings"
     domain: ClassVar[str] = "what actions earned"
-
-    def __init__(self, messages: int | None = None, seed: int = 0, *, dirt: bool = True) -> None:
-        super().__init__(messages, seed, dirt)
 
     def lines(self, numbers: Numbers) -> pa.Array:
         action = self.choices(1, numbers, [1, 1, 1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count
+from riot_ops.streams.parameters import Count
 from riot_ops.streams.text_lines import Numbers, TextLineSource
 
 __all__ = ["TextSource"]
@@ -48,18 +49,10 @@ class TextSource(TextLineSource):
     stream: ClassVar[str] = "text"
     domain: ClassVar[str] = "sentences of books"
 
-    #: Made at first use; a copy in another process makes its own.
-    _words: tuple[pa.Array, pa.Array] | None = None
-
-    def __init__(
-        self, messages: int | None = None, seed: int = 0, *, vocabulary: int = 10_000, dirt: bool = True
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(vocabulary=vocabulary)
-        self.vocabulary = vocabulary
+    vocabulary: Count = 10_000
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        words, capitals = self._lexicon()
+        words, capitals = _lexicon(self.vocabulary)
         lengths = MIN_WORDS + (self.random_words(1, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
         if self.dirt:
             blank = self.uniforms(2, numbers)
@@ -78,15 +71,15 @@ class TextSource(TextLineSource):
         lines = pc.binary_join_element_wise(lines, stop, "")
         return pc.if_else(pa.array(blank < 0.01), "  \t", lines) if self.dirt else lines
 
-    def _lexicon(self) -> tuple[pa.Array, pa.Array]:
-        """Return the words by rank, in lower case and with a capital."""
-        if self._words is None:
-            ranks = np.arange(self.vocabulary)
-            parts = []
-            for i in range(4):
-                digits = (ranks // len(SYLLABLES) ** i) % len(SYLLABLES)
-                shown = (ranks >= len(SYLLABLES) ** i) | (i == 0)
-                parts.append(pa.array(np.where(shown, np.array(SYLLABLES)[digits], "")))
-            words = pc.binary_join_element_wise(*parts, "")
-            self._words = words, pc.utf8_capitalize(words)
-        return self._words
+
+@functools.lru_cache(maxsize=4)
+def _lexicon(vocabulary: int) -> tuple[pa.Array, pa.Array]:
+    """Return the words by rank, in lower case and with a capital."""
+    ranks = np.arange(vocabulary)
+    parts = []
+    for i in range(4):
+        digits = (ranks // len(SYLLABLES) ** i) % len(SYLLABLES)
+        shown = (ranks >= len(SYLLABLES) ** i) | (i == 0)
+        parts.append(pa.array(np.where(shown, np.array(SYLLABLES)[digits], "")))
+    words = pc.binary_join_element_wise(*parts, "")
+    return words, pc.utf8_capitalize(words)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_share
 from riot_ops.core.errors import ConfigError
 from riot_ops.ingest.line_time import LineTime
 from riot_ops.models.roads import grid_roads, winding_roads
+from riot_ops.streams.parameters import Count, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["TracesSource"]
@@ -66,24 +66,14 @@ class TracesSource(TextLineSource):
     )
     start_ms = 1_231_164_002_000  # 2009-01-05 14:00:02
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        taxis: int = 500,
-        late: float = 0.02,
-        network: Literal["grid", "winding"] = "grid",
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(taxis=taxis)
-        check_share(late=late)
-        if network not in ("grid", "winding"):
-            raise ConfigError(f"network must be 'grid' or 'winding', got {network!r}")
-        self.taxis = taxis
-        self.late = late
-        self.network = network
+    taxis: Count = 500
+    late: Share = 0.02
+    network: Literal["grid", "winding"] = "grid"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network not in ("grid", "winding"):
+            raise ConfigError(f"network must be 'grid' or 'winding', got {self.network!r}")
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

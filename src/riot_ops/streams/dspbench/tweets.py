@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Count, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, zipf_weights
 
 __all__ = ["TweetsSource"]
@@ -79,23 +79,9 @@ class TweetsSource(TextLineSource):
     )
     start_ms = 1_605_846_600_000  # 2020-11-20 04:30
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        topics: int = 50,
-        rate: float = 100.0,
-        late: float = 0.02,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(topics=topics)
-        check_positive(rate=rate)
-        check_share(late=late)
-        self.topics = topics
-        self.rate = rate
-        self.late = late
+    topics: Count = 50
+    rate: Positive = 100.0
+    late: Share = 0.02
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import functools
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_share
+from riot_ops.core.checks import check_count
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, normals
 
 __all__ = ["UsageSource"]
@@ -56,20 +58,8 @@ class UsageSource(TextLineSource):
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<before>[^,]*,)(?P<time>\d+)(?P<after>,.*)", "s")
     start_ms = FIRST * 1000
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        machines: int = 50,
-        late: float = 0.002,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(2, machines=machines)
-        check_share(late=late)
-        self.machines = machines
-        self.late = late
+    machines: Annotated[int, functools.partial(check_count, 2)] = 50
+    late: Share = 0.002
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count
 from riot_ops.streams.dspbench.weblog import addresses
+from riot_ops.streams.parameters import Count
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, zipf_weights
 
 __all__ = ["VisitsSource"]
@@ -43,19 +43,8 @@ class VisitsSource(TextLineSource):
     stream: ClassVar[str] = "visits"
     domain: ClassVar[str] = "clicks on the pages of a site"
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        clients: int = 5_000,
-        pages: int = 200,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(clients=clients, pages=pages)
-        self.clients = clients
-        self.pages = pages
+    clients: Count = 5_000
+    pages: Count = 200
 
     def lines(self, numbers: Numbers) -> pa.Array:
         client = self.choices(1, numbers, zipf_weights(self.clients))

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Count, Positive, Share
 from riot_ops.streams.text_lines import (
     Numbers,
     TextLineSource,
@@ -73,23 +73,9 @@ class WeblogSource(TextLineSource):
     )
     start_ms = 897_480_000_000  # 1998-06-10 12:00
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        visitors: int = 5_000,
-        rate: float = 20.0,
-        late: float = 0.01,
-        dirt: bool = True,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(visitors=visitors)
-        check_positive(rate=rate)
-        check_share(late=late)
-        self.visitors = visitors
-        self.rate = rate
-        self.late = late
+    visitors: Count = 5_000
+    rate: Positive = 20.0
+    late: Share = 0.01
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

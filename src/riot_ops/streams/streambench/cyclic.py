@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count
+from riot_ops.streams.parameters import Count, Flag
 from riot_ops.streams.text_lines import Numbers, TextLineSource
 
 __all__ = ["CyclicSource"]
@@ -22,13 +22,8 @@ class CyclicSource(TextLineSource):
     those over one.
     """
 
-    #: Made at first use; a copy in another process makes its own.
-    _seed_lines: pa.Array | None = None
-
-    def __init__(self, messages: int | None, seed: int, records: int, dirt: bool) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(records=records)
-        self.records = records
+    records: Count = 10_000
+    dirt: Flag = False
 
     @abstractmethod
     def seed_lines(self) -> pa.Array:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_share
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Share
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.streambench.flow_packets import ICMP, TCP, UDP, Packets, classes_of, drawn, sizes_of
 from riot_ops.streams.streambench.traffic import hosts, servers
@@ -73,18 +73,7 @@ class FlowsSource(CyclicSource):
     domain: ClassVar[str] = "flows of a network under attack"
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>,.*)", "s")
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        records: int = 10_000,
-        overlap: float = 0.2,
-        dirt: bool = False,
-    ) -> None:
-        super().__init__(messages, seed, records, dirt)
-        check_share(overlap=overlap)
-        self.overlap = overlap
+    overlap: Share = 0.2
 
     def seed_lines(self) -> pa.Array:
         x, label = self.vectors()

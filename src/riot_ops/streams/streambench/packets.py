@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.streams.parameters import Count
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.text_lines import format_decimals, join_cells, normals
 
@@ -68,10 +69,7 @@ class PacketsSource(CyclicSource):
     domain: ClassVar[str] = "packets of a link by their size"
     start_ms = 1_377_993_600_000  # 2013-09-01
 
-    def __init__(
-        self, messages: int | None = None, seed: int = 0, *, records: int = 11_942, dirt: bool = False
-    ) -> None:
-        super().__init__(messages, seed, records, dirt)
+    records: Count = 11_942
 
     def seed_lines(self) -> pa.Array:
         months = -(-self.records // SIZES)

@@ -79,11 +79,6 @@ class SearchesSource(CyclicSource):
     )
     start_ms = BEGIN * 1000
 
-    def __init__(
-        self, messages: int | None = None, seed: int = 0, *, records: int = 10_000, dirt: bool = False
-    ) -> None:
-        super().__init__(messages, seed, records, dirt)
-
     def seed_lines(self) -> pa.Array:
         numbers = np.arange(self.records)
         users = _users(self.seed).take(pa.array(self.choices(1, numbers, USER_WEIGHTS)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.checks import check_count, check_share
+from riot_ops.core.checks import check_count
 from riot_ops.ingest.line_time import LineTime
+from riot_ops.streams.parameters import Flag, Share
 from riot_ops.streams.streambench.flow_packets import WINDOW_US, classes_of, drawn, sizes_of
 from riot_ops.streams.text_lines import Numbers, TextLineSource, choices, join_cells, random_words, zipf_weights
 
@@ -65,20 +66,12 @@ class TrafficSource(TextLineSource):
     domain: ClassVar[str] = "packets of a network under attack"
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>,.*)", "us")
 
-    def __init__(
-        self,
-        messages: int | None = None,
-        seed: int = 0,
-        *,
-        rate: int = 10_000,
-        overlap: float = 0.2,
-        dirt: bool = False,
-    ) -> None:
-        super().__init__(messages, seed, dirt)
-        check_count(1, 400_000, rate=rate)
-        check_share(overlap=overlap)
-        self.rate = rate
-        self.overlap = overlap
+    rate: Annotated[int, functools.partial(check_count, 1, 400_000)] = 10_000
+    overlap: Share = 0.2
+    dirt: Flag = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._window = functools.lru_cache(KEPT)(self._made)
 
     def __getstate__(self) -> dict[str, object]:

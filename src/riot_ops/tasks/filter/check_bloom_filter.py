@@ -39,7 +39,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
         For each field, its filter: the path of a file written by :meth:`BloomFilter.save`, or the known values. Each
         process loads a file once, and again when its time or size has changed. Fields are text or
         binary; values of other types are looked up as text.
-    false_positive_rate : float, in (0, 1), default 0.01
+    error : float, in (0, 1), default 0.01
         Target share of unknown values that pass, for filters built from known values.
     secret : Secret or None, default None
         Keys the hash of values, so that no sender can choose values that pass as members; that of the models, which are
@@ -87,7 +87,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
     selectivity: ClassVar[str] = "1:0/1"
 
     models: Any
-    false_positive_rate: Probability = 0.01
+    error: Probability = 0.01
     on_error: Literal["drop", "null", "flag"] = "drop"
     value: str | None = "value"
     output: str = "maybe_present"
@@ -120,7 +120,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
         return {
             field: _stored_filter(model, self.hash_key)
             if isinstance(model, str)
-            else _inline_filter(model, self.false_positive_rate, self.hash_key)
+            else _inline_filter(model, self.error, self.hash_key)
             for field, model in self.models
         }
 

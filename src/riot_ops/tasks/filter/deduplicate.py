@@ -195,7 +195,7 @@ class Deduplicate(SketchTask, KeyedTask):
 
     def _size(self) -> tuple[int, int]:
         """Return the bits and hash functions of a filter."""
-        return bloom_size(self.capacity or 1, self.error / 2, "capacity")
+        return bloom_size(self.capacity or 1, self.error / 2)
 
     def state_fields(self) -> Mapping[str, StateField]:
         if self.capacity is None:

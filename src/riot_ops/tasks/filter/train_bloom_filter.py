@@ -33,9 +33,9 @@ class TrainBloomFilter(SketchTask, KeyedTask):
     ----------
     field : str, default "sensor_id"
         Field whose values are inserted: text or binary; values of other types as text.
-    expected_insertions : int, >= 1, default 20000000
+    capacity : int, >= 1, default 20000000
         Number n of distinct values per key for which the filter is sized.
-    false_positive_rate : float, in (0, 1), default 0.01
+    error : float, in (0, 1), default 0.01
         Target share p of unknown values that pass once n values are inserted.
     secret : Secret or None, default None
         Keys the hash, so that no sender can choose values that pass as members. The model is readable only with it,
@@ -65,7 +65,7 @@ class TrainBloomFilter(SketchTask, KeyedTask):
 
     Examples
     --------
-    >>> blt = TrainBloomFilter(expected_insertions=100).session()
+    >>> blt = TrainBloomFilter(capacity=100).session()
     >>> [blt.push({"sensor_id": s}) for s in ("s1", "s2")]
     [[], []]
     >>> row = blt.flush()[0]
@@ -79,8 +79,8 @@ class TrainBloomFilter(SketchTask, KeyedTask):
     selectivity: ClassVar[str] = "N:1"
 
     field: str = "sensor_id"
-    expected_insertions: Count = 20_000_000
-    false_positive_rate: Probability = 0.01
+    capacity: Count = 20_000_000
+    error: Probability = 0.01
 
     def validate(self) -> None:
         conflicts = sorted({"model", "count"} & set(self.by))
@@ -101,7 +101,7 @@ class TrainBloomFilter(SketchTask, KeyedTask):
         return frozenset({"model", "count"})
 
     def state_fields(self) -> Mapping[str, StateField]:
-        m, _ = bloom_size(self.expected_insertions, self.false_positive_rate)
+        m, _ = bloom_size(self.capacity, self.error)
         return {"bits": StateField("uint64", shape=-(-m // 64)), "count": StateField("int64")}
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -111,7 +111,7 @@ class TrainBloomFilter(SketchTask, KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         h1, h2, valid = value_hashes(batch.column(self.field), self.hash_key.words)
-        m, k = bloom_size(self.expected_insertions, self.false_positive_rate)
+        m, k = bloom_size(self.capacity, self.error)
         insert_hashes(h1, h2, valid, slots, m, k, state["bits"], state["count"])
         return pa.RecordBatch.from_pylist([], schema=self.output_schema(batch.schema))
 
@@ -121,7 +121,7 @@ class TrainBloomFilter(SketchTask, KeyedTask):
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         models, counts = [], []
         for bits, count in zip(state["bits"], state["count"], strict=True):
-            bloom = BloomFilter(self.expected_insertions, self.false_positive_rate, secret=self.secret)
+            bloom = BloomFilter(self.capacity, self.error, secret=self.secret)
             bloom.words, bloom.count = bits, int(count)
             models.append(bloom.to_bytes())
             counts.append(int(count))
@@ -138,5 +138,5 @@ class TrainBloomFilter(SketchTask, KeyedTask):
                 "city": ["x", "y", "x", None, "y", "x"],
             }
         )
-        yield Case(cls(expected_insertions=10), batch)
-        yield Case(cls(expected_insertions=10, false_positive_rate=0.2, by=("city",)), batch, "by city")
+        yield Case(cls(capacity=10), batch)
+        yield Case(cls(capacity=10, error=0.2, by=("city",)), batch, "by city")

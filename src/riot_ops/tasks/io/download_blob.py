@@ -31,7 +31,7 @@ class DownloadBlob(BlobTask):
 
     Parameters
     ----------
-    store, credential, retry, parallel
+    store, credential, retry, max_concurrency
         Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
     blob : str, default "{name}"
         Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.
@@ -112,7 +112,7 @@ class DownloadBlob(BlobTask):
             except RecordError as error:
                 return error
 
-        return dict(zip(names, map_parallel(read, names, self.parallel), strict=True))
+        return dict(zip(names, map_parallel(read, names, self.max_concurrency), strict=True))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -122,4 +122,6 @@ class DownloadBlob(BlobTask):
         batch = pa.RecordBatch.from_pydict({"name": ["a", "models/ü", None, "gone", "../a", "a", "", "big"]})
         yield Case(cls(store=str(store.folder), max_bytes=8), batch)
         numbers = pa.RecordBatch.from_pydict({"n": pa.array([7, None, 8], pa.int64()), "name": ["x", None, "x"]})
-        yield Case(cls(store=f"file://{store.folder}", blob="{n}", output="name", parallel=1), numbers, "numbers")
+        yield Case(
+            cls(store=f"file://{store.folder}", blob="{n}", output="name", max_concurrency=1), numbers, "numbers"
+        )

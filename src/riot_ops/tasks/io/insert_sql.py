@@ -46,7 +46,7 @@ class InsertSQL(StoreTask):
     fields : tuple of str or None, default None
         Fields to store, including the key; None: all but ordinals outside the key, see :mod:`riot_ops.core.order`.
         Nested fields are stored as JSON text.
-    batch : int, >= 1, default 100
+    batch_size : int, >= 1, default 100
         Most rows per transaction. (The benchmark uses 10.)
     credential, retry
         The password, and how long to retry, see :class:`StoreTask`.
@@ -80,7 +80,7 @@ class InsertSQL(StoreTask):
     table: str
     primary_key: tuple[str, ...]
     fields: tuple[str, ...] | None = None
-    batch: Count = 100
+    batch_size: Count = 100
 
     def validate(self) -> None:
         super().validate()
@@ -131,7 +131,7 @@ class InsertSQL(StoreTask):
             else:
                 places.setdefault(key, []).append(i)
         last = [rows[-1] for rows in places.values()]
-        chunks = [last[i : i + self.batch] for i in range(0, len(last), self.batch)]
+        chunks = [last[i : i + self.batch_size] for i in range(0, len(last), self.batch_size)]
 
         reasons: dict[int, str] = {}  # by the first row of a chunk; in the end that of the row alone
 
@@ -162,6 +162,12 @@ class InsertSQL(StoreTask):
         )
         yield Case(cls(store="sqlite://", table="cases", primary_key=("n",)), batch)
         yield Case(
-            cls(store="sqlite://", table="cases2", primary_key=("n", "sensor id"), fields=("sensor id", "n"), batch=1),
+            cls(
+                store="sqlite://",
+                table="cases2",
+                primary_key=("n", "sensor id"),
+                fields=("sensor id", "n"),
+                batch_size=1,
+            ),
             batch,
         )

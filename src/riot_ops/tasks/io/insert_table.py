@@ -30,14 +30,14 @@ class InsertTable(TableTask):
 
     Parameters
     ----------
-    store, table, partition, credential, retry, parallel
+    store, table, partition, credential, retry, max_concurrency
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     row : str
         Template of the row key, such as ``"{event_time:ms}|{sensor_id}"``; it must identify a record
         within its partition.
     fields : tuple of str or None, default None
         Fields to store; None: all but ordinals, see :mod:`riot_ops.core.order`. Nested fields are stored as JSON text.
-    batch : int, 1 to 100, default 100
+    batch_size : int, 1 to 100, default 100
         Most rows of one partition per transaction.
 
     Shapes and rates
@@ -72,7 +72,7 @@ class InsertTable(TableTask):
 
     row: str
     fields: tuple[str, ...] | None = None
-    batch: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_ROWS)] = MAX_BATCH_ROWS
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_ROWS)] = MAX_BATCH_ROWS
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), **dict.fromkeys(self.fields or (), "any")}
@@ -91,7 +91,7 @@ class InsertTable(TableTask):
         values = plain_columns(batch, self._stored(batch.schema))
         places = [i for i in range(batch.num_rows) if i not in failures]
         if places:
-            refused = self.rows.insert([Row(keys[i][0], keys[i][1], values[i]) for i in places], self.batch)
+            refused = self.rows.insert([Row(keys[i][0], keys[i][1], values[i]) for i in places], self.batch_size)
             failures.update({places[i]: error for i, error in refused.items()})
         return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
 
@@ -107,4 +107,4 @@ class InsertTable(TableTask):
         )
         keys: dict[str, Any] = {"partition": "cases", "row": "{event_time:ms}|{sensor_id}"}
         yield Case(cls(store="memory", table="cases", **keys), batch)
-        yield Case(cls(store="sqlite://", table="cases2", fields=("value",), batch=2, **keys), batch, "fields")
+        yield Case(cls(store="sqlite://", table="cases2", fields=("value",), batch_size=2, **keys), batch, "fields")

@@ -24,7 +24,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     """Publish each record to an MQTT broker, and pass it on.
 
     A batch is finished once the broker has acknowledged all its messages (QoS 1 and 2), with up to
-    ``in_flight`` messages sent ahead of their acknowledgements. After a lost connection, publishing resumes
+    ``max_in_flight`` messages sent ahead of their acknowledgements. After a lost connection, publishing resumes
     where it stopped. If the broker is unreachable for ``timeout``, the batch fails and is processed again, so
     a message may arrive twice but is not lost: at least once. QoS 2 avoids repeats as long as the broker keeps
     the publisher's session. QoS 0 is at most once.
@@ -66,7 +66,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         Prefix of the client's identifier, to which each process adds a random part.
     protocol : "5" or "3.1.1", default "5"
     keepalive : timedelta or text such as "10s", whole seconds, default 1 minute
-    in_flight : int, >= 1, default 100
+    max_in_flight : int, >= 1, default 100
         Most messages that wait for an acknowledgement.
     timeout : timedelta or text such as "10s", default 1 minute
         How long to try to reach the broker, and to wait for an acknowledgement.

@@ -35,7 +35,7 @@ class ReadTableRange(TableTask):
 
     Parameters
     ----------
-    store, table, partition, credential, retry, parallel
+    store, table, partition, credential, retry, max_concurrency
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     start, end : str, default "{start}" and "{end}"
         Templates of the first row key and of the one after the last, or of prefixes of them.
@@ -122,7 +122,7 @@ class ReadTableRange(TableTask):
             except RecordError as error:
                 return error
 
-        return dict(zip(ranges, map_parallel(read, ranges, table.parallel), strict=True))
+        return dict(zip(ranges, map_parallel(read, ranges, table.max_concurrency), strict=True))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -96,11 +96,11 @@ class BlobTask(StoreTask):
         ``sqlite:///file.db``, or ``memory://name`` (within the process, for tests).
     credential, retry
         See :class:`StoreTask`.
-    parallel : int, >= 1, default 8
+    max_concurrency : int, >= 1, default 8
         Number of concurrent transfers.
     """
 
-    parallel: Count = 8
+    max_concurrency: Count = 8
 
     def validate(self) -> None:
         super().validate()
@@ -125,7 +125,7 @@ class TableTask(StoreTask):
         Name of the table: 3 to 63 ASCII letters and digits. In a database it is created at the first use.
     credential, retry
         See :class:`StoreTask`.
-    parallel : int, >= 1, default 8
+    max_concurrency : int, >= 1, default 8
         Number of concurrent calls (Azure).
     partition, row : str
         Templates of the partition key and the row key, see :class:`riot_ops.connectors.template.Template`:
@@ -137,7 +137,7 @@ class TableTask(StoreTask):
 
     table: str
     partition: str
-    parallel: Count = 8
+    max_concurrency: Count = 8
 
     def validate(self) -> None:
         super().validate()
@@ -147,7 +147,9 @@ class TableTask(StoreTask):
     @property
     def rows(self) -> TableStore:
         """The table, opened once per process."""
-        return shared_table(self.store, self.table, self.credential, retry=self.retry, parallel=self.parallel)
+        return shared_table(
+            self.store, self.table, self.credential, retry=self.retry, max_concurrency=self.max_concurrency
+        )
 
 
 def reject(batch: pa.RecordBatch, failures: Failures, dead: DeadLetters) -> npt.NDArray[np.bool_]:

@@ -33,7 +33,7 @@ class UploadBlob(BlobTask):
 
     Parameters
     ----------
-    store, credential, retry, parallel
+    store, credential, retry, max_concurrency
         Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
     blob : str, default "{name}"
         Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.
@@ -165,7 +165,7 @@ class UploadBlob(BlobTask):
             other = RecordError(f"another record of the batch has the blob name {name!r}", reason="exists")
             return {} if self.overwrite else {i: other for i in rows if values[i] != data}
 
-        for failed in map_parallel(write, list(jobs), self.parallel):
+        for failed in map_parallel(write, list(jobs), self.max_concurrency):
             failures.update(failed)
 
     def _write_all(

@@ -65,7 +65,7 @@ class IntervalJoin(KeyedTask):
         and after the left one.
     how : "inner", "left" or "full", default "inner"
         Whether left records, or those of both sides, that find no partner are emitted, with nulls for the other side.
-    right_by : tuple of str or None, default None
+    right_on : tuple of str or None, default None
         Fields of the key in the right stream, if they have other names; they get the names in ``by``.
     suffix : str, default "_right"
         Ending for fields of the right stream whose names the left stream has as well.
@@ -131,7 +131,7 @@ class IntervalJoin(KeyedTask):
 
     within: tuple[timedelta, timedelta]
     how: Literal["inner", "left", "full"] = "inner"
-    right_by: tuple[str, ...] | None = None
+    right_on: tuple[str, ...] | None = None
     suffix: str = "_right"
     allowed_lateness: Duration = ZERO
     max_ahead: Duration | None = None
@@ -143,8 +143,8 @@ class IntervalJoin(KeyedTask):
             raise ConfigError("by must name the fields of the key, got ()")
         if min(self.within) < ZERO:
             raise ConfigError(f"within must not be negative, got {self.within!r}")
-        if self.right_by is not None and len(self.right_by) != len(self.by):
-            raise ConfigError(f"right_by must name as many fields as by, {len(self.by)}, got {self.right_by!r}")
+        if self.right_on is not None and len(self.right_on) != len(self.by):
+            raise ConfigError(f"right_on must name as many fields as by, {len(self.by)}, got {self.right_on!r}")
         if not self.suffix:
             raise ConfigError("suffix must not be empty")
         if as_timedelta(self.allowed_lateness) < ZERO:
@@ -161,7 +161,7 @@ class IntervalJoin(KeyedTask):
             raise ConfigError(f"interval_join joins two streams, got {len(schemas)}; merge those of one side before")
         left, right = schemas
         ours = _payload(left, self.by)
-        theirs = _payload(right, self.right_by or self.by)
+        theirs = _payload(right, self.right_on or self.by)
         taken = {*self.by, *ours}
         renamed = {name: name + self.suffix if name in taken else name for name in theirs}
         for names in (list(ours), list(renamed.values())):
@@ -171,7 +171,7 @@ class IntervalJoin(KeyedTask):
         if both := {*ours} & {*renamed.values()}:
             raise ConfigError(f"interval_join: both streams have the field {min(both)!r}; give another suffix")
         added = {renamed[name]: dtype for name, dtype in theirs.items()}
-        keys = zip(self.right_by or self.by, self.by, strict=True)
+        keys = zip(self.right_on or self.by, self.by, strict=True)
         changed = [(a, b) for a, b in [*keys, *renamed.items()] if a != b]
         sides = [
             JoinSide(side="left", by=as_names(self.by), other=added),

@@ -70,7 +70,8 @@ class Lookup(StatelessTask):
     ----------------
     text[n] -> text[m] in each column (a store's values have the types of its schema), 1:0/1; of roads float64[n],
     float64[n] -> int64[m] or text[m]. No state. O(1) time per
-    record, for networks O(log networks); of a store one look-up per distinct key of a batch, ``parallel`` at a time.
+    record, for networks O(log networks); of a store one look-up per distinct key of a batch, ``max_concurrency`` at a
+    time.
 
     Missing values
     --------------

@@ -53,7 +53,7 @@ class ClassifierTrainingTask(TrainingTask):
         batch = super().validate_rows(batch, dead)
         if self.size is None or not self.classes:
             return batch
-        labels = batch.column(self.target_field).cast(pa.string())
+        labels = batch.column(self.target).cast(pa.string())
         known = pc.is_in(labels, pa.array(self.classes, pa.string()))
         strange = ~np.asarray(known)
         if not strange.any():
@@ -66,7 +66,7 @@ class ClassifierTrainingTask(TrainingTask):
         if self.classes and not set(labels) <= set(self.classes):
             raise ModelError(f"the set has classes other than {', '.join(self.classes)}")
         options = {"classes": self.classes, "seed": self.seed, **self.trainer_options()}
-        return type(self).trainer(inputs, labels, self.inputs, self.target_field, **options, **facts)
+        return type(self).trainer(inputs, labels, self.inputs, self.target, **options, **facts)
 
 
 def check_classes(classes: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ class TrainDecisionTree(ClassifierTrainingTask):
     ----------
     inputs : tuple of str
         Numeric fields.
-    target_field : str, default "target"
+    target : str, default "target"
         Field with the class: text, or numbers taken as their text.
     classes : tuple of str, default ()
         Labels in the order of their indexes; a record of another class is rejected. (): the classes that
@@ -37,9 +37,9 @@ class TrainDecisionTree(ClassifierTrainingTask):
         The H above.
     max_depth : int, 1 to 1,048,576, or None, default None
         Maximum depth of a leaf; None: no limit.
-    min_leaf : int, 1 to 1,048,576, default 2
+    min_samples_leaf : int, 1 to 1,048,576, default 2
         Minimum number of records in a leaf.
-    pruning : float >= 0, default 0
+    ccp_alpha : float >= 0, default 0
         Cost of a leaf in minimal cost-complexity pruning; 0: no pruning.
     seed : int >= 0, default 0
         Seed that decides between equally good splits.
@@ -58,7 +58,7 @@ class TrainDecisionTree(ClassifierTrainingTask):
     by, ttl
         Key (each key has its own models) and time to live, see :class:`KeyedTask`.
     value, output
-        Not used: ``inputs`` and ``target_field`` name the input, and the names of the results are fixed.
+        Not used: ``inputs`` and ``target`` name the input, and the names of the results are fixed.
 
     Shapes and rates
     ----------------
@@ -86,7 +86,7 @@ class TrainDecisionTree(ClassifierTrainingTask):
 
     Examples
     --------
-    >>> dtt = TrainDecisionTree(inputs=("x",), target_field="level", size=4).session()
+    >>> dtt = TrainDecisionTree(inputs=("x",), target="level", size=4).session()
     >>> days = ((1.0, "low"), (2.0, "low"), (8.0, "high"), (9.0, "high"))
     >>> rows = dtt.push_many({"x": x, "level": level, "event_time": 7000} for x, level in days)
     >>> rows[0]["model"], rows[0]["rows"], rows[0]["metrics"]
@@ -100,18 +100,18 @@ class TrainDecisionTree(ClassifierTrainingTask):
 
     criterion: Literal["entropy", "gini"] = "entropy"
     max_depth: Length | None = None
-    min_leaf: Length = 2
-    pruning: NonNegative = 0.0
+    min_samples_leaf: Length = 2
+    ccp_alpha: NonNegative = 0.0
 
     trainer = fit_tree
 
     def trainer_options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("criterion", "max_depth", "min_leaf", "pruning")}
+        return {name: getattr(self, name) for name in ("criterion", "max_depth", "min_samples_leaf", "ccp_alpha")}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = training_cases_batch()
-        yield Case(cls(inputs=("x", "y"), size=12, min_leaf=1), batch)
+        yield Case(cls(inputs=("x", "y"), size=12, min_samples_leaf=1), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "criterion": "gini", "max_depth": 2}
         yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **options), batch, "by key")
         yield Case(

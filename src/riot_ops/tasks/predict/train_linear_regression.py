@@ -33,9 +33,9 @@ class TrainLinearRegression(TrainingTask):
     ----------
     inputs : tuple of str
         Numeric fields xi.
-    target_field : str, default "target"
+    target : str, default "target"
         Numeric field y.
-    ridge : float >= 0, default 1e-8
+    alpha : float >= 0, default 1e-8
         The λ above. With 0, linearly dependent inputs are untrainable.
     selection : "none" or "m5", default "none"
         Whether inputs that do not improve the model get the coefficient 0, see :func:`riot_ops.models.fit_linear`.
@@ -54,7 +54,7 @@ class TrainLinearRegression(TrainingTask):
     by, ttl
         Key (each key has its own models) and time to live, see :class:`KeyedTask`.
     value, output
-        Not used: ``inputs`` and ``target_field`` name the input, and the names of the results are fixed.
+        Not used: ``inputs`` and ``target`` name the input, and the names of the results are fixed.
 
     Shapes and rates
     ----------------
@@ -72,7 +72,7 @@ class TrainLinearRegression(TrainingTask):
     ------
     In the errors stream: ``missing_value``, ``not_finite``; ``uneven``, lists that differ in length; ``untrainable``,
     the last record of a set on which no model can be trained (fewer rows than unknowns, a constant target, dependent
-    inputs without ridge, overflow), which drops the set; ``name_taken``, where the store has another model of the same
+    inputs without alpha, overflow), which drops the set; ``name_taken``, where the store has another model of the same
     name.
 
     References
@@ -83,7 +83,7 @@ class TrainLinearRegression(TrainingTask):
 
     Examples
     --------
-    >>> mlt = TrainLinearRegression(inputs=("x",), target_field="y", size=3).session()
+    >>> mlt = TrainLinearRegression(inputs=("x",), target="y", size=3).session()
     >>> rows = mlt.push_many({"x": x, "y": 2 * x + 1, "event_time": 1000 * x} for x in range(3))
     >>> rows[0]["model"], rows[0]["rows"]
     ('CITY-MLR-2.model', 3)
@@ -96,7 +96,7 @@ class TrainLinearRegression(TrainingTask):
     model_kind: ClassVar[str] = LinearModel.kind
     target_type: ClassVar[Requirement] = "number"
 
-    ridge: NonNegative = 1e-8
+    alpha: NonNegative = 1e-8
     selection: Literal["none", "m5"] = "none"
 
     def validate(self) -> None:
@@ -111,9 +111,7 @@ class TrainLinearRegression(TrainingTask):
 
     def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> LinearModel:
         goal, _ = float_column(targets)
-        return fit_linear(
-            inputs, goal, self.inputs, self.target_field, ridge=self.ridge, selection=self.selection, **facts
-        )
+        return fit_linear(inputs, goal, self.inputs, self.target, alpha=self.alpha, selection=self.selection, **facts)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -128,7 +126,7 @@ class TrainLinearRegression(TrainingTask):
             }
         )
         yield Case(cls(inputs=("x", "y"), size=4), batch)
-        yield Case(cls(inputs=("x",), size=3, by=("key",), dataset="TAXI", ridge=0.0), batch, "by key")
+        yield Case(cls(inputs=("x",), size=3, by=("key",), dataset="TAXI", alpha=0.0), batch, "by key")
         yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), list_cases_batch(), "sets")
 
 

@@ -29,20 +29,20 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
     ----------
     inputs : tuple of str
         Numeric fields.
-    target_field : str, default "target"
+    target : str, default "target"
         Field with the class: text, or numbers taken as their text.
     classes : tuple of str, default ()
         Labels in the order of their indexes; a record of another class is rejected. (): the classes that occur
         in a set, sorted.
-    hidden : tuple of int >= 1, default (24,)
+    hidden_layer_sizes : tuple of int >= 1, default (24,)
         Units of each hidden layer.
     activation : "identity", "logistic", "tanh" or "relu", default "relu"
                 Activation of the hidden units.
-    penalty : float >= 0, default 1e-4
+    alpha : float >= 0, default 1e-4
         Weight of the penalty on squared weights.
-    max_epochs : int >= 1, default 200
+    max_iter : int >= 1, default 200
         Maximum number of passes over a set.
-    validation : float, 0 to below 1, default 0.1
+    validation_fraction : float, 0 to below 1, default 0.1
         Share of a set that is held out to decide when to stop; 0: train while the loss falls.
     seed : int >= 0, default 0
         Seed of the initial weights, the order of records and the held-out records.
@@ -60,7 +60,7 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
     by, ttl
         Key (each key has its own models) and time to live, see :class:`KeyedTask`.
     value, output
-        Not used: ``inputs`` and ``target_field`` name the input, and the names of the results are fixed.
+        Not used: ``inputs`` and ``target`` name the input, and the names of the results are fixed.
 
     Shapes and rates
     ----------------
@@ -89,7 +89,7 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
 
     Examples
     --------
-    >>> nnt = TrainNeuralNetwork(inputs=("x",), target_field="level", size=8, validation=0.0).session()
+    >>> nnt = TrainNeuralNetwork(inputs=("x",), target="level", size=8, validation_fraction=0.0).session()
     >>> days = ((1.0, "low"), (2.0, "low"), (8.0, "high"), (9.0, "high")) * 2
     >>> rows = nnt.push_many({"x": x, "level": level, "event_time": 7000} for x, level in days)
     >>> rows[0]["model"], NetworkModel.from_bytes(rows[0]["content"]).sizes
@@ -99,27 +99,27 @@ class TrainNeuralNetwork(ClassifierTrainingTask):
     code: ClassVar[str] = "NNT"
     model_kind: ClassVar[str] = NetworkModel.kind
 
-    hidden: tuple[Count, ...] = (24,)
+    hidden_layer_sizes: tuple[Count, ...] = (24,)
     activation: Activation = "relu"
-    penalty: NonNegative = 1e-4
-    max_epochs: Count = 200
-    validation: NonNegative = 0.1
+    alpha: NonNegative = 1e-4
+    max_iter: Count = 200
+    validation_fraction: NonNegative = 0.1
 
     trainer = fit_network
 
     def validate(self) -> None:
         super().validate()
-        if self.validation >= 1:
-            raise ConfigError(f"validation must be at least 0 and below 1, got {self.validation!r}")
+        if self.validation_fraction >= 1:
+            raise ConfigError(f"validation must be at least 0 and below 1, got {self.validation_fraction!r}")
 
     def trainer_options(self) -> dict[str, Any]:
-        names = ("hidden", "activation", "penalty", "max_epochs", "validation")
+        names = ("hidden_layer_sizes", "activation", "alpha", "max_iter", "validation_fraction")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = training_cases_batch()
-        few: dict[str, Any] = {"hidden": (3,), "max_epochs": 1, "validation": 0.0}
+        few: dict[str, Any] = {"hidden_layer_sizes": (3,), "max_iter": 1, "validation_fraction": 0.0}
         yield Case(cls(inputs=("x", "y"), size=12, **few), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "activation": "tanh"}
         yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **few, **options), batch, "by key")

@@ -66,7 +66,7 @@ class TrainingTask(KeyedTask):
     target_type: ClassVar[Requirement] = "any"
 
     inputs: tuple[str, ...] = ()
-    target_field: str = "target"
+    target: str = "target"
     size: Count | None = 300
     dataset: str = "CITY"
     start_field: str = "event_time"
@@ -77,8 +77,8 @@ class TrainingTask(KeyedTask):
         name = self.name()
         if not self.inputs or len(set(self.inputs)) < len(self.inputs):
             raise ConfigError(f"{name} needs inputs, at least one field and none twice; got {self.inputs!r}")
-        if self.target_field in self.inputs:
-            raise ConfigError(f"{name}: target_field = {self.target_field!r} is among the inputs")
+        if self.target in self.inputs:
+            raise ConfigError(f"{name}: target = {self.target!r} is among the inputs")
         taken = sorted(set(RESULTS.names) & set(self.by))
         if taken:
             raise ConfigError(f"{name} writes the field {taken[0]!r}; the key cannot have that name")
@@ -108,13 +108,13 @@ class TrainingTask(KeyedTask):
             self.start_field: "any",
             self.end_field: "any",
             **dict.fromkeys(self.inputs, number),
-            self.target_field: "any" if self.size is None else self.target_type,
+            self.target: "any" if self.size is None else self.target_type,
         }
 
     @cached_property
     def float64_fields(self) -> tuple[str, ...]:
         # also in lists, whose requirement is another one
-        return (*self.inputs, *((self.target_field,) if self.target_type == "number" else ()))
+        return (*self.inputs, *((self.target,) if self.target_type == "number" else ()))
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
@@ -122,7 +122,7 @@ class TrainingTask(KeyedTask):
             dtype = schema.field(name).type
             if not (pa.types.is_timestamp(dtype) or pa.types.is_integer(dtype) or pa.types.is_null(dtype)):
                 raise ConfigError(f"{self.name()} needs times or milliseconds in the field {name!r}, got {dtype}")
-        for name in (*self.inputs, self.target_field):
+        for name in (*self.inputs, self.target):
             dtype = schema.field(name).type
             number = name in self.inputs or self.target_type == "number"
             if self.size is None and not _is_list_of(dtype, number):
@@ -154,13 +154,13 @@ class TrainingTask(KeyedTask):
             batch.column(self.end_field).is_null()
         )
         if self.size is None:
-            lengths = [pc.list_value_length(_lists(batch, name)) for name in (*self.inputs, self.target_field)]
+            lengths = [pc.list_value_length(_lists(batch, name)) for name in (*self.inputs, self.target)]
             counts = input_matrix(pa.RecordBatch.from_arrays(lengths, names=list(map(str, range(len(lengths))))))
             missing |= np.isnan(counts).any(axis=1)
             bad = ~missing & (counts != counts[:, :1]).any(axis=1)
             dead.reject(batch, bad, "uneven", "the lists of inputs and targets differ in length")
         else:
-            x, targets = input_matrix(batch, self.inputs), batch.column(self.target_field)
+            x, targets = input_matrix(batch, self.inputs), batch.column(self.target)
             infinite = _infinite(targets)
             missing |= np.isnan(x).any(axis=1) | ~(self.usable_targets(targets) | infinite)
             bad = ~missing & (infinite_rows(x) | infinite)
@@ -205,7 +205,7 @@ class TrainingTask(KeyedTask):
     ) -> Iterator[_TrainingSet]:
         """Yield every ``size`` records of a key, in order of their last records."""
         assert self.size is not None
-        names = list(dict.fromkeys((*self.inputs, self.target_field, self.start_field, self.end_field)))
+        names = list(dict.fromkeys((*self.inputs, self.target, self.start_field, self.end_field)))
         pool, owners, rows, _, last = collect_blocks(batch.select(names), slots, held, self.size)
         before = pool.num_rows - batch.num_rows
         for place in np.argsort(last[:: self.size]) * self.size:
@@ -214,7 +214,7 @@ class TrainingTask(KeyedTask):
                 int(last[place]) - before,
                 int(owners[place]),
                 input_matrix(block, self.inputs),
-                block.column(self.target_field),
+                block.column(self.target),
                 int(_milliseconds(block.column(self.start_field)).min()),
                 int(_milliseconds(block.column(self.end_field)).max()),
             )
@@ -222,10 +222,10 @@ class TrainingTask(KeyedTask):
     def _lists(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64]) -> Iterator[_TrainingSet]:
         """Yield a set per record, whose fields hold lists, without rows that have a missing or infinite value."""
         starts, ends = (_milliseconds(batch.column(name)) for name in (self.start_field, self.end_field))
-        names = [*self.inputs, self.target_field]
+        names = [*self.inputs, self.target]
         for row in range(batch.num_rows):
             table = pa.RecordBatch.from_arrays([_lists(batch, n).slice(row, 1).flatten() for n in names], names)
-            x, targets = input_matrix(table, self.inputs), table.column(self.target_field)
+            x, targets = input_matrix(table, self.inputs), table.column(self.target)
             good = np.isfinite(x).all(axis=1) & self.usable_targets(targets)
             yield _TrainingSet(
                 row, int(slots[row]), x[good], targets.filter(pa.array(good)), int(starts[row]), int(ends[row])

@@ -48,7 +48,7 @@ class SortByEventTime(KeyedTask):
     scope : "stream" or "key", default "stream"
         Whose time releases records: stream time, which also advances for idle keys; or the largest event time of the
         key's records so far, which needs no watermark: event times may come from a stateful task.
-    order : str, optional
+    order_by : str, optional
         Integer field that orders records of one event time (a microsecond), such as nanoseconds; by default, and for
         equal values, the order of arrival counts.
     max_ahead : timedelta > 0, optional
@@ -99,7 +99,7 @@ class SortByEventTime(KeyedTask):
 
     allowed_lateness: Duration
     scope: Literal["stream", "key"] = "stream"
-    order: str | None = None
+    order_by: str | None = None
     max_ahead: Duration | None = None
 
     def validate(self) -> None:
@@ -134,7 +134,7 @@ class SortByEventTime(KeyedTask):
         return as_timedelta(self.allowed_lateness) + (as_timedelta(self.max_ahead) or ZERO) + MICROSECOND
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {} if self.order is None else {self.order: "exact number"}
+        extra: dict[str, Requirement] = {} if self.order_by is None else {self.order_by: "exact number"}
         return {**super().requires(), "event_time": "any", **extra}
 
     def writes(self) -> frozenset[str]:
@@ -310,7 +310,7 @@ class SortByEventTime(KeyedTask):
         return concat_batches([*(rows for _, rows in held), *new]), np.concatenate([owner, slots]) if new else owner
 
     def _order(self, pool: pa.RecordBatch, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        keys = (times,) if self.order is None else (int_column(pool.column(self.order)), times)
+        keys = (times,) if self.order_by is None else (int_column(pool.column(self.order_by)), times)
         return np.lexsort(keys)
 
     def _hold(
@@ -341,10 +341,10 @@ class SortByEventTime(KeyedTask):
             }
         )
         yield Case(cls(allowed_lateness=timedelta(seconds=3)), batch)
-        yield Case(cls(allowed_lateness=timedelta(seconds=2), by=("key",), order="n"), batch, "by key")
+        yield Case(cls(allowed_lateness=timedelta(seconds=2), by=("key",), order_by="n"), batch, "by key")
         yield Case(cls(allowed_lateness=ZERO, max_ahead=timedelta(seconds=6)), batch, "guarded")
         yield Case(
-            cls(allowed_lateness=timedelta(seconds=2), by=("key",), scope="key", order="n"), batch, "time of keys"
+            cls(allowed_lateness=timedelta(seconds=2), by=("key",), scope="key", order_by="n"), batch, "time of keys"
         )
         yield Case(
             cls(allowed_lateness=timedelta(seconds=1), scope="key", max_ahead=timedelta(seconds=4)), batch, "of one key"

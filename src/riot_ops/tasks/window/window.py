@@ -69,7 +69,8 @@ class Window(WindowTask, SketchTask):
                                           (int64; uint64 for uint64); of other numbers a compensated sum in float64;
                                           of no values ``empty``: null, or 0
     ``(f, "mean")``                       in float64, from compensated sums
-    ``(f, "min")``, ``(f, "max")``        the value itself, with the type of its field (float64 for floating types)
+    ``(f, "min")``, ``(f, "max")``        the value itself, with the type of its field (float64 for floating types);
+                                          -0.0 counts as 0.0
     ``(f, "first")``, ``(f, "last")``     the same for the smallest and the largest event time, among equal times the
                                           first and the last to arrive; in count windows by order of arrival
     ``(f, "std", otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
@@ -172,7 +173,7 @@ class Window(WindowTask, SketchTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     frame: Any = None
     allowed_lateness: Duration = ZERO

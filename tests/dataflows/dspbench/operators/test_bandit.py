@@ -60,7 +60,7 @@ def test_intervals_follow_the_rewards(steps, width, falling):
     for n, (action, reward, ask) in enumerate(steps):
         rows += reward_rows((action, reward)) + ([(n, None, None)] if ask else [])
     options = {"confidence": limit, "min_confidence": lowest, "confidence_step": step, "confidence_rounds": 7}
-    task = Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, **options)
+    task = Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_samples=1, **options)
     naive = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7, limit=limit, lowest=lowest, step=step)
     wanted = []
     for number, action, reward in rows:
@@ -76,7 +76,7 @@ def test_example_of_the_specification():
 
 
 def test_ties_go_to_the_first_action():
-    task = Bandit(actions=("b", "a", "c"), rewards=(-50, 50), min_sample=1)
+    task = Bandit(actions=("b", "a", "c"), rewards=(-50, 50), min_samples=1)
     assert choices(task, reward_rows(("a", -3), ("b", -3), ("c", -4)) + event_rows(2)) == ["b", "b"]
     assert choices(task, reward_rows(("a", -3), ("b", -7), ("c", -4)) + event_rows(1)) == ["a"]
     greedy = Bandit(actions=("b", "a"), rewards=(-50, 50), learner="greedy", explore=0.0)
@@ -112,10 +112,10 @@ def test_exploration_falls():
 
 def test_thompson_samplers_draw_past_rewards():
     rows = reward_rows(*[("a", 0)] * 3, ("a", 10), *[("b", 5)] * 4, *[("c", 99)] * 2) + event_rows(4000)
-    task = Bandit(actions=("a", "b", "c"), learner="thompson", min_sample=3, max_reward=4, rewards=(0, 99))
+    task = Bandit(actions=("a", "b", "c"), learner="thompson", min_samples=3, max_reward=4, rewards=(0, 99))
     found = Counter(choices(task, rows))
     assert abs(found["a"] - 1000) < 120
-    assert found["c"] == 0  # at most min_sample rewards: draws below 4
+    assert found["c"] == 0  # at most min_samples rewards: draws below 4
     last = Counter(choices(task.replace(learner="optimistic"), rows))
     assert abs(last["a"] - 1000) < 120
     low = rows[:4] + reward_rows(*[("b", 2)] * 4) + rows[8:]
@@ -132,7 +132,7 @@ def test_confidence_falls_by_steps_to_its_minimum():
     """Of rewards 0 … 99 an interval of p % around 49 reaches about p / 2 to the right; "b" has all of its at 60."""
 
     def turns(**options):
-        task = Bandit(actions=("a", "b"), rewards=(0, 99), min_sample=100, confidence_rounds=10, **options)
+        task = Bandit(actions=("a", "b"), rewards=(0, 99), min_samples=100, confidence_rounds=10, **options)
         rows = [row for i in range(100) for row in reward_rows(("a", i), ("b", 60))]
         found = choices(task, [*rows, *event_rows(200)])
         return [i + 1 for i in range(1, 200) if found[i] != found[i - 1]]
@@ -162,7 +162,7 @@ def test_learner_learns_from_a_simulated_environment():
 
 
 def test_keys_have_separate_learners():
-    task = Bandit(actions=("a", "b"), min_sample=1, by="user").session()
+    task = Bandit(actions=("a", "b"), min_samples=1, by="user").session()
     for user, best in (("x", "b"), ("y", "a")):
         for action in "ab":
             task.push({"user": user, "round": None, "action": action, "reward": 5 if action == best else 1})
@@ -198,7 +198,7 @@ def test_misuse_is_refused():
         ({"rewards": (5, 4)}, "rewards"),
         ({"rewards": (0, 1 << 30)}, "rewards"),
         ({"confidence": 40}, "confidence"),
-        ({"min_sample": 0}, "min_sample"),
+        ({"min_samples": 0}, "min_samples"),
         ({"learner": "optimistic"}, "max_reward"),
         ({"round": "action"}, "must be different fields"),
         ({"feedback": {"b": (1, 1)}}, "feedback"),

@@ -150,6 +150,28 @@ def test_sum_of_no_values_is_the_option():
             t.Window(aggregates={"s": ("k", "sum", wrong)})
 
 
+@pytest.mark.parametrize("values", [[0.0, -0.0], [-0.0, 0.0], [-0.0]])
+def test_extremes_do_not_depend_on_the_order_of_zeros(values):
+    session = t.Window(aggregates={"low": ("value", "min"), "high": ("value", "max")}).session()
+    row = session.push_many({"value": value} for value in values)[-1]
+    assert [math.copysign(1.0, row[name]) for name in ("low", "high")] == [1.0, 1.0]
+
+
+def test_states_merge_where_that_is_exact():
+    task = t.Window(by="key", aggregates={name: ("k", name) for name in ("count", "min", "max", "first", "last")})
+    here, there, whole = (task.session() for _ in range(3))
+    records = [("a", 1.0, 5), ("b", 1.0, None), ("a", 1.0, -2), ("b", 1.0, 9), ("a", 1.0, 7), ("c", 1.0, 2**53 + 1)]
+    here.push_batch(batch_of(records[:3]))
+    there.push_batch(batch_of(records[3:], 3))
+    whole.push_batch(batch_of(records))
+    here.merge(there.snapshot())
+    more = batch_of([(key, 1.0, None) for key in "abc"], 6)
+    assert here.push_batch(more).equals(whole.push_batch(more))
+    sums = t.Window(by="key", aggregates={"s": ("value", "sum")}).session()
+    with pytest.raises(StateError, match="cannot be merged"):
+        sums.merge(sums.snapshot())
+
+
 def test_refused_value_changes_no_other_aggregate():
     session = t.Window(aggregates={"n": ("value", "count"), "s": ("value", "sum"), "v": ("value", "var", 0)}).session()
     rows = session.push_many({"value": v} for v in (1.0, 1e300, 3.0))

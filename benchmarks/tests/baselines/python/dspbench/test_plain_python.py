@@ -24,7 +24,7 @@ CASES = [
     ("sd", {}, {"quantity": "humidity", "threshold": 0.0}),
     ("rl", {name: f"{SYNTHETIC}/rl-{name}.csv" for name in ("events", "rewards")}, {}),
     ("rl", {}, {"rewards_first": True, "confidence_rounds": 200}),
-    ("rl", {}, {"learner": "thompson", "min_sample": 20, "max_reward": 100, "seed": 4}),
+    ("rl", {}, {"learner": "thompson", "min_samples": 20, "max_reward": 100, "seed": 4}),
     ("vs", {"calls": f"{SYNTHETIC}/voip-cdr.csv"}, {}),
     ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
     ("sf", {"training": f"{SYNTHETIC}/emails-training.jsonl", "analysis": f"{SYNTHETIC}/emails-analysis.jsonl"}, {}),

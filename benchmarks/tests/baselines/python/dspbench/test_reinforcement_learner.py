@@ -86,7 +86,7 @@ def test_learners_have_separate_baselines():
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
 def test_options_reach_the_baseline(option):
     event_lines, reward_lines = rounds(600), mixed_rewards()
-    base = {"min_sample": 4}
+    base = {"min_samples": 4}
     plain = baseline(raw(events=event_lines, rewards=reward_lines), **{**base, **option})["actions"]
     flow = reinforcement_learner(**{**base, **option})
     assert found(flow.run({"events": table(event_lines), "rewards": table(reward_lines)})["actions"]) == plain

@@ -52,12 +52,12 @@ class Bandit(KeyedTask):
     Both come in one stream: a record with an action is a reward for it, and is not emitted; any other record is an
     event, and is emitted with the chosen action. The learner balances exploration and exploitation:
 
-    - ``interval``: choose at random until each action has ``min_sample`` rewards; then choose the action with the
+    - ``interval``: choose at random until each action has ``min_samples`` rewards; then choose the action with the
       largest upper bound of an interval around its mean that holds ``confidence`` percent of its rewards; the
       percentage falls as rounds pass;
     - ``greedy``: choose at random with a probability that falls as rounds pass, else choose the action with the best
       mean (0 without rewards);
-    - ``thompson``: draw a past reward of each action, or with at most ``min_sample`` rewards a number below
+    - ``thompson``: draw a past reward of each action, or with at most ``min_samples`` rewards a number below
       ``max_reward``; choose the action with the largest draw;
     - ``optimistic``: like ``thompson``, but no draw is below the mean of the past rewards.
 
@@ -73,7 +73,7 @@ class Bandit(KeyedTask):
         Minimum and maximum reward.
     bin_width : int >= 1, default 1
         With ``interval``: width of a histogram bin, in rewards.
-    min_sample : int >= 0, default 30
+    min_samples : int >= 0, default 30
         With ``interval``, ``thompson`` and ``optimistic``: minimum number of rewards by which an action is judged.
     confidence, min_confidence : int, 0 to 100, default 95 and 50
         With ``interval``: initial and final percentage of the rewards that an interval holds.
@@ -146,7 +146,7 @@ class Bandit(KeyedTask):
     learner: Literal["interval", "greedy", "thompson", "optimistic"] = "interval"
     rewards: tuple[int, int] = (0, 9999)
     bin_width: Count = 1
-    min_sample: Annotated[int, msgspec.Meta(ge=0)] = 30
+    min_samples: Annotated[int, msgspec.Meta(ge=0)] = 30
     confidence: Percent = 95
     min_confidence: Percent = 50
     confidence_step: Percent = 5
@@ -175,8 +175,8 @@ class Bandit(KeyedTask):
             raise ConfigError(
                 f"confidence must not be below min_confidence, got {self.confidence}, {self.min_confidence}"
             )
-        if self.learner == "interval" and self.min_sample < 1:
-            raise ConfigError(f"min_sample must be at least 1 with learner='interval', got {self.min_sample}")
+        if self.learner == "interval" and self.min_samples < 1:
+            raise ConfigError(f"min_samples must be at least 1 with learner='interval', got {self.min_samples}")
         if self.learner in ("thompson", "optimistic") and self.max_reward is None:
             raise ConfigError(f"learner={self.learner!r} needs max_reward")
         if len({self.round, self.action, self.reward}) < 3:
@@ -278,7 +278,7 @@ class Bandit(KeyedTask):
         choose(
             LEARNERS[self.learner], slots, rounds, actions, rewards, np.uint64(self.seed % (1 << 64)),
             low // self._width,
-            self._width, self.min_sample, self.min_confidence, self.confidence_step, self.confidence_rounds,
+            self._width, self.min_samples, self.min_confidence, self.confidence_step, self.confidence_rounds,
             self.explore, self.reduction_constant, self.reduction == "logarithmic", float(self.max_reward or 0), means,
             spreads, self.feedback_every if self.feedback else 0, state["bins"], state["counts"],
             state["totals"], state["fresh"], state["middles"], state["halves"], state["within"], state["limit"],
@@ -316,12 +316,12 @@ class Bandit(KeyedTask):
             }
         )
         common: dict[str, Any] = {"actions": ("a", "b"), "rewards": (0, 20)}
-        yield Case(cls(**common, min_sample=1, confidence_rounds=2, bin_width=3, by=("user",)), batch)
+        yield Case(cls(**common, min_samples=1, confidence_rounds=2, bin_width=3, by=("user",)), batch)
         yield Case(cls(**common, learner="greedy", reduction="logarithmic", seed=4), batch, "greedy")
-        yield Case(cls(**common, learner="thompson", min_sample=1, max_reward=10), batch, "Thompson")
+        yield Case(cls(**common, learner="thompson", min_samples=1, max_reward=10), batch, "Thompson")
         loop = {"a": (3, 1), "b": (5.0, 2.5)}
         yield Case(
-            cls(**common, learner="optimistic", min_sample=0, max_reward=9, feedback=loop, feedback_every=2),
+            cls(**common, learner="optimistic", min_samples=0, max_reward=9, feedback=loop, feedback_every=2),
             batch,
             "loop",
         )

@@ -84,6 +84,8 @@ class TimeAssigner(Assigner):
     period: int
     #: How long the windows of a record stay open after it at most, in microseconds, without lateness.
     retention: int
+    #: Whether windows are counted from the first event time of the stream.
+    from_first: bool = False
 
     @abstractmethod
     def run(

@@ -12,16 +12,21 @@ import pyarrow as pa
 from riot_ops.core.clock import NEVER, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import State, StateField, TimerOutput
-from riot_ops.kernels.arrays.arrow import replace_column
+from riot_ops.kernels.arrays.arrow import int_column, replace_column, valid_mask
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
 from riot_ops.tasks.window.windowing.assigner import Assigner, joined_output
-from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, Stat
+from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, Firsts, Lasts, Stat
 
-__all__ = ["RunningWindows"]
+__all__ = ["RunningWindows", "condensed_names"]
 
 #: What the names of columns with cells end in, in a batch that is combined before a shuffle.
 CONDENSED = "@condensed"
+
+
+def condensed_names(batch: pa.RecordBatch) -> list[str]:
+    """Return the columns of a batch that hold cells of combined records."""
+    return [name for name in batch.schema.names if name.endswith(CONDENSED)]
 
 
 class RunningWindows(Assigner):
@@ -41,6 +46,8 @@ class RunningWindows(Assigner):
             if width and not np.isscalar(initial)
         }
         self._runs = all(stat.runs for stat in self.stats)
+        #: Cells with the time of the first or last value.
+        self._arrivals = [[*stat.cells()][-1] for stat in self.stats if isinstance(stat, (Firsts, Lasts))]
 
     def state_fields(self) -> Mapping[str, StateField]:
         names = (["begun"] if self._initial else []) + (["fresh"] if self.every else [])
@@ -124,18 +131,36 @@ class RunningWindows(Assigner):
         work = self._folded(task, batch, slots, state, slots[taken], keys)
         rows = np.arange(taken.size)
         work.keep(rows, slots[taken])
-        condensed = [name for name in batch.schema.names if name.endswith(CONDENSED)]
-        return batch.drop_columns(condensed).take(pa.array(taken)), work.snapshot(rows)
+        return batch.drop_columns(condensed_names(batch)).take(pa.array(taken)), work.snapshot(rows)
 
-    def condensed(self, task: Any, batch: pa.RecordBatch, slots: Numbers, keys: int) -> pa.RecordBatch | None:
-        """Return the last record of each key with the cells of all; None if they do not merge exactly."""
+    def condensed(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, keys: int, rejected: Numbers
+    ) -> pa.RecordBatch | None:
+        """Return the last record of each key with the cells of all; None if they do not merge exactly.
+
+        Rows that will be ``rejected`` have no cells; nor have all others, if combining does not halve their number.
+        """
         if not all(stat.merges_exactly(batch.schema) for stat in self.stats):
             return None
-        taken = latest_rows(slots, keys)
-        cells = self._folded(task, batch, slots, {}, slots[taken], keys).cells
-        batch = batch.take(pa.array(taken))
-        for name, cell in cells.items():
-            batch = replace_column(batch, name + CONDENSED, pa.array(cell))
+        good = np.delete(np.arange(slots.size), rejected)
+        latest = latest_rows(slots[good], keys)
+        if 2 * (latest.size + rejected.size) > slots.size and not condensed_names(batch):
+            return self._with_cells(batch, {}, np.zeros(slots.size, np.bool_))
+        chosen, slots = batch.take(pa.array(good)) if rejected.size else batch, slots[good]
+        cells = self._folded(task, chosen, slots, {}, slots[latest], keys).cells
+        rows = np.concatenate([good[latest], rejected])
+        order = np.argsort(rows)
+        none = rows.size - rejected.size  # the place of a row without cells
+        cells = {name: np.append(cell, cell[:1])[np.minimum(order, none)] for name, cell in cells.items()}
+        return self._with_cells(batch.take(pa.array(rows[order])), cells, order < none)
+
+    def _with_cells(self, batch: pa.RecordBatch, cells: Cells, known: Any) -> pa.RecordBatch:
+        """Add columns of cells, null where not ``known``."""
+        for stat in self.stats:
+            for name, (dtype, *_) in stat.cells().items():
+                none = pa.nulls(batch.num_rows, pa.from_numpy_dtype(np.dtype(dtype)))
+                column = pa.array(cells[name], mask=~known) if cells else none
+                batch = replace_column(batch, name + CONDENSED, column)
         return batch
 
     def merged(self, state: State, other: State) -> State | None:
@@ -155,12 +180,23 @@ class RunningWindows(Assigner):
         numbers = np.empty(key_count, np.int64)
         numbers[keys] = np.arange(keys.size)
         work = Accumulators(self.stats, state, 1, keys if state else np.full(keys.size, -1))
-        if self._names[0] + CONDENSED not in batch.schema.names:
-            columns = self.stat_columns(batch, task.hash_words)
-            work.add(numbers[slots], columns, np.zeros(slots.size, np.int64), 0, slots.size)
-            return work
-        parts = {name: np.asarray(batch.column(name + CONDENSED)) for name in self._names}
-        rows = np.arange(slots.size)
-        for stat in self.stats:
-            stat.merge(work.cells, numbers[slots], parts, rows, rows, rows + 1)
+        groups, condensed = numbers[slots], self._names[0] + CONDENSED in batch.schema.names
+        # first and last go by arrival: by number where records are combined, otherwise one after the other
+        by_number = condensed or not state
+        arrivals = self._arrivals if state and condensed else ()
+        for name in arrivals:
+            work.cells[name][:] = NEVER  # what is known arrived before
+        if condensed:
+            known = valid_mask(batch.column(self._names[0] + CONDENSED))
+            rows = np.flatnonzero(known)
+            parts = {name: np.asarray(batch.column(name + CONDENSED).fill_null(0)) for name in self._names}
+            places = np.arange(rows.size)
+            for stat in self.stats:
+                stat.merge(work.cells, groups[rows], parts, rows, places, places + 1)
+            groups[known] = -1
+        if not condensed or rows.size < slots.size:
+            times = int_column(batch.column("seq")) if by_number else np.zeros(slots.size, np.int64)
+            work.add(groups, self.stat_columns(batch, task.hash_words), times, 0, slots.size)
+        for name in arrivals:
+            work.cells[name][:] = 0
         return work

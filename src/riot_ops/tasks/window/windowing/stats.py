@@ -316,14 +316,14 @@ class Extremes(ExactStat):
         *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
     )
-    exact_integers = True
+    exact = True
 
 
 class Firsts(ExactStat):
     """Value with the smallest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_firsts, loops.merge_firsts, running.run_firsts
-    reads_times = True
+    reads_times = exact = True
     layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -334,7 +334,7 @@ class Lasts(ExactStat):
     """Value with the largest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_lasts, loops.merge_lasts, running.run_lasts
-    reads_times = True
+    reads_times = exact = True
     layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -459,6 +459,8 @@ class MatchCounts(KernelStat):
     """Number of values in a relation to a number."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts
+
+    exact = True
 
     relation: str
     bound: float

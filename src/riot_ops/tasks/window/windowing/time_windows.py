@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -65,6 +66,7 @@ class TimeWindows(TimeAssigner):
     ) -> None:
         super().__init__(stats, each)
         size, self.offset = to_microseconds(frame.size), to_microseconds(frame.offset)
+        self.from_first = frame.origin == "first"
         self.every = to_microseconds(frame.every) if isinstance(frame, Hopping) else size
         self.panes, self.allowed_lateness = size // self.every, to_microseconds(allowed_lateness)
         self.period = math.gcd(self.every, self.offset)  # stream time is rounded to what divides both
@@ -75,12 +77,16 @@ class TimeWindows(TimeAssigner):
         return Lookback(span=timedelta(microseconds=self.panes * self.every + self.allowed_lateness))
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"pane": StateField("int64", self.room, NONE)}
+        origin = {"origin": StateField("int64")} if self.from_first else {}
+        return {"pane": StateField("int64", self.room, NONE), **origin}
 
     def decode_state(self, table: pa.Table) -> pa.Table:
         panes = np.asarray(table.column("pane").combine_chunks().flatten()).reshape(-1, self.room)
         known = panes != NONE
-        begins = from_microseconds(self._begins(panes.ravel()))
+        begins = self._begins(panes.ravel())
+        if self.from_first:
+            begins += np.repeat(np.asarray(table.column("origin")), self.room)
+        begins = from_microseconds(begins)
         return self._listed(table, known, {"begin": begins})
 
     def _range(self, batch: pa.RecordBatch | None) -> tuple[int, int]:
@@ -119,6 +125,11 @@ class TimeWindows(TimeAssigner):
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        if self.from_first and ticks.origin not in (self.offset, NEVER):
+            here = copy.copy(self)
+            here.offset = ticks.origin
+            state["origin"][slots] = ticks.origin
+            return here.run(task, batch, slots, state, ticks, bad)
         times, present = event_times(batch)
         columns = self.stat_columns(batch, task.hash_words)
         updates = Updates(task, batch) if self.each and batch is not None else None
@@ -208,7 +219,8 @@ class TimeWindows(TimeAssigner):
         schema = None if batch is None else batch.schema
         columns = window_columns(task.bound_aggregates(schema), cells, starts, ends, time_type(batch))
         rows = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
-        return TimerOutput(slots[order[first]], rows, -(-ends // self.period) * self.period)
+        due = ends if self.from_first else -(-ends // self.period) * self.period
+        return TimerOutput(slots[order[first]], rows, due)
 
     def _add_each(
         self, updates: Updates, work: Accumulators, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,

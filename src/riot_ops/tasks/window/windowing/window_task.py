@@ -17,6 +17,7 @@ from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
@@ -36,7 +37,7 @@ from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
 from riot_ops.tasks.window.windowing.reading_windows import ReadingWindows
-from riot_ops.tasks.window.windowing.running_windows import RunningWindows
+from riot_ops.tasks.window.windowing.running_windows import RunningWindows, condensed_names
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.sliding_windows import SlidingWindows
 from riot_ops.tasks.window.windowing.stats import HashWords
@@ -134,7 +135,8 @@ class WindowTask(KeyedTask, ReadableState):
         if not isinstance(self.assigner, TimeAssigner):
             return None
         period = timedelta(microseconds=self.assigner.period)
-        return Clock(period, as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead))
+        lateness, ahead = as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead)
+        return Clock(period, lateness, ahead, from_first=self.assigner.from_first)
 
     def with_lateness(self, lateness: timedelta) -> Self:
         timed = isinstance(self.assigner, TimeAssigner)
@@ -239,10 +241,27 @@ class WindowTask(KeyedTask, ReadableState):
             untimed = np.asarray(batch.column("event_time").is_null())
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
+        if internal := condensed_names(batch):
+            kept = ~self._infinite(batch)
+            if not kept.all():
+                self._reject_infinite(batch.drop_columns(internal), dead)
+                batch = batch.filter(pa.array(kept))
+            return batch
+        return self._reject_infinite(batch, dead)
+
+    def _reject_infinite(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         for name in self._checked:
             if pa.types.is_floating(batch.schema.field(name).type):
                 batch = reject_infinite(batch, name, dead)
         return batch
+
+    def _infinite(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which records will be rejected because of an infinite number."""
+        found = np.zeros(batch.num_rows, np.bool_)
+        for name in self._checked:
+            if pa.types.is_floating(batch.schema.field(name).type):
+                found |= np.isinf(float_column(batch.column(name))[0])
+        return found
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -253,7 +272,8 @@ class WindowTask(KeyedTask, ReadableState):
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if self.emit != "update" or self.ttl is not None:  # a ttl runs from each record
             return None
-        return cast(RunningWindows, self.assigner).condensed(self, batch, slots, keys)
+        rejected = np.flatnonzero(self._infinite(batch))
+        return cast(RunningWindows, self.assigner).condensed(self, batch, slots, keys, rejected)
 
     def merge_states(self, state: State, other: State) -> State | None:
         return self.assigner.merged(state, other) if isinstance(self.assigner, RunningWindows) else None

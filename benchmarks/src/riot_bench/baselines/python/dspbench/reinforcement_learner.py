@@ -59,7 +59,7 @@ def reinforcement_learner(
     min_confidence: int = 50,
     confidence_step: int = 5,
     confidence_rounds: int = 50,
-    min_sample: int | None = None,
+    min_samples: int | None = None,
     explore: float = 0.5,
     reduction: str = "linear",
     reduction_constant: float = 1.0,
@@ -93,7 +93,7 @@ def reinforcement_learner(
     def interval(number: int) -> int:
         nonlocal sampling, last_round, limit
         if sampling:
-            if min(counts) < (30 if min_sample is None else min_sample):
+            if min(counts) < (30 if min_samples is None else min_samples):
                 return int(random.uniform() * len(actions))
             sampling, last_round = False, number
         steps = (number - last_round) // confidence_rounds
@@ -118,7 +118,7 @@ def reinforcement_learner(
         draws: list[float] = []
         for a in every:
             u = random.uniform()
-            if counts[a] > (min_sample or 0):
+            if counts[a] > (min_samples or 0):
                 place = int(u * counts[a])
                 for amount in sorted(bins[a]):
                     if place < bins[a][amount]:
