@@ -97,6 +97,7 @@ def test_shuffle_carries_one_record_per_key(options, numbers, wanted, monkeypatc
         return update(self, batch, *rest)
 
     monkeypatch.setattr(t.RunningTotals, "update", noted)
+    monkeypatch.setattr("riot_ops.tasks.window.windowing.running_windows.MIN_PER_KEY", 2)
     flow = ro.Dataflow("totals")
     source = flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "n": "int64"})
     flow.sink("out", source.to(t.RunningTotals(totals={"n": "n"}, **options), id="t"))

@@ -37,7 +37,7 @@ from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
 from riot_ops.tasks.window.windowing.reading_windows import ReadingWindows
-from riot_ops.tasks.window.windowing.running_windows import RunningWindows, condensed_names
+from riot_ops.tasks.window.windowing.running_windows import CONDENSED, RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.sliding_windows import SlidingWindows
 from riot_ops.tasks.window.windowing.stats import HashWords
@@ -241,10 +241,10 @@ class WindowTask(KeyedTask, ReadableState):
             untimed = np.asarray(batch.column("event_time").is_null())
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
-        if internal := condensed_names(batch):
+        if CONDENSED in batch.schema.names:
             kept = ~self._infinite(batch)
             if not kept.all():
-                self._reject_infinite(batch.drop_columns(internal), dead)
+                self._reject_infinite(batch.drop_columns([CONDENSED]), dead)
                 batch = batch.filter(pa.array(kept))
             return batch
         return self._reject_infinite(batch, dead)
