@@ -9,7 +9,17 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["DIGITS", "add_exactly", "round_sum"]
+__all__ = [
+    "DIGITS",
+    "add_exact_sums",
+    "add_exactly",
+    "add_summaries",
+    "merge_exact_sums",
+    "round_sum",
+    "round_sums",
+    "run_exact_sums",
+    "run_summaries",
+]
 
 #: Digits of 32 bits: a double is a multiple of 2^-1074 below 2^1024, and 2^77 of them can be summed.
 DIGITS = 68
@@ -102,3 +112,85 @@ def round_sum(digits: Any, room: Any) -> Any:
         return np.nan
     found = math.ldexp(float(value), bottom - 1074)
     return -found if negative else found
+
+
+@kernel
+def add_exact_sums(groups: Any, values: Any, rests: Any, start: Any, stop: Any, digits: Any) -> None:
+    """Add pairs, see :mod:`riot_ops.kernels.arrays.exact`, to the sums of their groups; -1: no group."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]):
+            add_exactly(digits[g], values[i])
+            if rests.size > 0:
+                add_exactly(digits[g], rests[i])
+
+
+@kernel
+def run_exact_sums(groups: Any, values: Any, rests: Any, digits: Any, room: Any, out: Any) -> None:
+    """Add rows one by one, and write the rounded sum after each."""
+    for i in range(groups.size):
+        own = digits[groups[i]]
+        if not np.isnan(values[i]):
+            add_exactly(own, values[i])
+            if rests.size > 0:
+                add_exactly(own, rests[i])
+        out[i] = round_sum(own, room)
+
+
+@kernel
+def round_sums(digits: Any, groups: Any, room: Any, out: Any) -> None:
+    """Round the sums of groups."""
+    for i in range(groups.size):
+        out[i] = round_sum(digits[groups[i]], room)
+
+
+@kernel
+def merge_exact_sums(a: Any, order: Any, first: Any, last: Any, digits: Any, other: Any) -> None:
+    """Merge groups, see :mod:`riot_ops.kernels.stats.accumulators`."""
+    for i in range(a.size):
+        g = a[i]
+        for j in range(first[i], last[i]):
+            carry = np.int64(0)
+            for k in range(DIGITS):
+                d = digits[g, k] + other[order[j], k] + carry
+                digits[g, k] = d if k == DIGITS - 1 else d & _LOW
+                carry = d >> 32
+
+
+@kernel
+def add_summaries(
+    groups: Any, values: Any, rests: Any, start: Any, stop: Any, n: Any, low: Any, high: Any, low_rest: Any,
+    high_rest: Any, digits: Any,
+) -> None:  # fmt: skip
+    """Add pairs to counts, extremes and sums of their groups; -1: no group."""
+    for i in range(start, stop):
+        g = groups[i]
+        x = values[i] + 0.0  # -0.0 becomes 0.0, as in Extremes
+        if g >= 0 and not np.isnan(x):
+            n[g] += 1
+            r = rests[i] if rests.size > 0 else 0.0
+            if x < low[g] or (x == low[g] and r < low_rest[g]):
+                low[g] = x
+                low_rest[g] = r
+            if x > high[g] or (x == high[g] and r > high_rest[g]):
+                high[g] = x
+                high_rest[g] = r
+            add_exactly(digits[g], x)
+            add_exactly(digits[g], r)
+
+
+@kernel
+def run_summaries(
+    groups: Any, values: Any, rests: Any, n: Any, low: Any, high: Any, low_rest: Any, high_rest: Any, digits: Any,
+    room: Any, out_n: Any, out_low: Any, out_high: Any, out_low_rest: Any, out_high_rest: Any, out: Any,
+) -> None:  # fmt: skip
+    """Add rows one by one, and write the cells after each, with the rounded sum."""
+    for i in range(groups.size):
+        g = groups[i]
+        add_summaries(groups, values, rests, i, i + 1, n, low, high, low_rest, high_rest, digits)
+        out_n[i] = n[g]
+        out_low[i] = low[g]
+        out_high[i] = high[g]
+        out_low_rest[i] = low_rest[g]
+        out_high_rest[i] = high_rest[g]
+        out[i] = round_sum(digits[g], room)

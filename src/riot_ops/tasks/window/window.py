@@ -69,6 +69,9 @@ class Window(WindowTask, SketchTask):
                                           (int64; uint64 for uint64); of other numbers a compensated sum in float64;
                                           of no values ``empty``: null, or 0
     ``(f, "mean")``                       in float64, from compensated sums
+    ``(f, "fsum", empty)``                sum in float64 that is rounded once, like ``math.fsum``, whatever the order of
+                                          the values; null where float64 cannot hold it; of no values like ``sum``
+    ``(f, "fmean")``                      that sum divided by the number of values
     ``(f, "min")``, ``(f, "max")``        the value itself, with the type of its field (float64 for floating types);
                                           -0.0 counts as 0.0
     ``(f, "first")``, ``(f, "last")``     the same for the smallest and the largest event time, among equal times the
@@ -302,9 +305,9 @@ class Window(WindowTask, SketchTask):
         yield Case(
             cls(frame=Session(five), allowed_lateness=2 * five, by=("key",), aggregates=timed), batch, "sessions"
         )
-        sums = {"n": "count", "sum": ("value", "sum")}
+        sums = {"n": "count", "sum": ("value", "sum"), "exact": ("value", "fmean")}
         yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
-        running = {name: every[name] for name in RUNNING} | {"whole": ("seq", "sum")}
+        running = {name: every[name] for name in RUNNING} | {"whole": ("seq", "sum"), "exact": ("seq", "fsum")}
         yield Case(cls(by=("key",), aggregates=running), batch, "running")
         yield Case(cls(by=("key",), aggregates=sums, emit="10s"), batch, "every ten seconds")
         yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=every), batch, "the last two")

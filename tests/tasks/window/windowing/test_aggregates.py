@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -162,7 +163,7 @@ def test_distinct_decimals_count_by_value():
         assert (row["unique"], row["distinct"]) == (n, n)
 
 
-@pytest.mark.parametrize("function", ["sum", "min", "max", "first", "last", "matches", "share", "top"])
+@pytest.mark.parametrize("function", ["sum", "fsum", "min", "max", "first", "last", "matches", "share", "top"])
 def test_decimals_are_refused_by_field_and_type(function):
     options = {"matches": (">", 1), "share": (">", 1), "top": (1,)}.get(function, ())
     for dtype in (pa.decimal128(38, 2), pa.decimal256(60, 0)):
@@ -176,6 +177,54 @@ def test_times_and_texts_are_refused_as_numbers(function, dtype):
     options = {"matches": (">", 1), "share": (">", 1), "quantile": (0.5,)}.get(function, ())
     with pytest.raises(ConfigError, match=rf"'v'.*{str(dtype).split('[')[0]}"):
         dataflow(dtype, frame="1min", aggregates={"x": ("v", function, *options)}).run([])
+
+
+LARGEST = np.finfo(float).max
+UGLY = st.none() | st.sampled_from([1e300, -1e300, 1e16, 1.0, -1.0, 0.1, -0.0, 5e-324, LARGEST, -LARGEST])
+
+
+def exact_statistics(values):
+    """Compute what ``fsum``, ``fmean``, ``count``, ``min`` and ``max`` of values are."""
+    present = [v for v in values if v is not None]
+    try:
+        total = math.fsum(present)
+    except OverflowError:
+        total = None
+    mean = None if total is None or not present else total / len(present)
+    ends = min(present, default=None), max(present, default=None)
+    return total if present else None, total, mean, len(present), *ends
+
+
+@pytest.mark.parametrize("names", [["s", "z", "m"], ["s", "z", "m", "n", "low", "high"]], ids=["sums", "summaries"])
+@given(st.lists(UGLY | st.integers(-(2**53), 2**53).map(float), min_size=1, max_size=12), st.integers(1, 5))
+def test_exact_sums_equal_those_of_python(names, values, cut):
+    every = dict(s=("v", "fsum"), z=("v", "fsum", 0), m=("v", "fmean"), n=("v", "count"), low=("v", "min"))
+    every |= {"high": ("v", "max")}
+    parts_of = {
+        None: [values[: i + 1] for i in range(len(values))],
+        w.Sliding(3): [values[max(i - 2, 0) : i + 1] for i in range(len(values))],
+        w.Count(3): [values[i : i + 3] for i in range(0, len(values) - 2, 3)],
+        w.Hopping("3s", "1s"): [values[max(i, 0) : i + 3] for i in range(-2, len(values))],
+    }
+    records = [{"event_time": datetime(2024, 5, 1, 12, 0, i, tzinfo=UTC), "v": v} for i, v in enumerate(values)]
+    schema = pa.schema([("event_time", TIME), ("v", pa.float64())])
+    for frame, parts in parts_of.items():
+        session, found = t.Window(frame=frame, aggregates={name: every[name] for name in names}).session(), []
+        for i in range(0, len(records), cut):
+            found += session.push_batch(pa.RecordBatch.from_pylist(records[i : i + cut], schema)).to_pylist()
+        found += session.flush()
+        assert [tuple(row[name] for name in names) for row in found] == [
+            exact_statistics(part)[: len(names)] for part in parts
+        ], frame
+
+
+def test_exact_sum_of_integers_is_rounded_once():
+    ids = [2**62 + 1] * 3 + [-(2**62)] * 3
+    session = t.Window(aggregates={"s": ("v", "fsum"), "m": ("v", "fmean")}).session()
+    row = session.push_batch(pa.table({"v": ids})).to_pylist()[-1]
+    assert (row["s"], row["m"]) == (3.0, 0.5)
+    with pytest.raises(ConfigError, match="the sum of no values is None or 0, got 7"):
+        t.Window(aggregates={"s": ("v", "fsum", 7)})
 
 
 def test_field_with_two_aggregates_meets_the_requirements_of_both():

@@ -15,7 +15,7 @@ from riot_ops.core.operator import State, StateField
 from riot_ops.kernels.arrays.timestamps import from_microseconds
 from riot_ops.kernels.stats.panes import NONE
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate
-from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.tasks.window.windowing.stats import Cells, ExactSums, Stat, Summaries
 from riot_ops.tasks.window.windowing.value_stats import ObjectStat, object_field
 
 __all__ = [
@@ -32,8 +32,15 @@ Numbers = npt.NDArray[np.int64]
 
 
 def distinct_stats(readings: Iterable[BoundAggregate]) -> list[Stat]:
-    """Return the stats that the aggregates read, each once."""
-    return list(dict.fromkeys(stat for one in readings for stat in one.stats))
+    """Return the stats that the aggregates read, each once; one in place of those whose cells it has."""
+    stats = dict.fromkeys(stat for one in readings for stat in one.stats)
+    for exact in [stat for stat in stats if isinstance(stat, ExactSums)]:
+        whole = Summaries(exact.field)
+        if stats.keys() >= {*whole.parts}:
+            stats = dict.fromkeys(
+                whole if stat == exact else stat for stat in stats if stat == exact or stat not in whole.parts
+            )
+    return list(stats)
 
 
 def cell_state_fields(stats: Iterable[Stat], room: int, growable: bool = False) -> dict[str, StateField]:

@@ -34,6 +34,7 @@ from riot_ops.tasks.window.windowing.stats import (
     Counts,
     CustomStat,
     DistinctRegisters,
+    ExactSums,
     ExponentialMeans,
     Extremes,
     Firsts,
@@ -181,8 +182,7 @@ def _mean(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
 
 
 def _sum(name: str, of: str, dtype: pa.DataType | None, empty: Any = None) -> BoundAggregate:
-    if empty is not None and (isinstance(empty, bool) or empty != 0):
-        raise ConfigError(f"aggregates: {name!r}: the sum of no values is None or 0, got {empty!r}")
+    _check_empty(name, empty)
     counts, sums = (() if empty == 0 else (Counts(of),)), Sums(of)
     total, rest = sums.cells()
     kind = dtype
@@ -198,6 +198,37 @@ def _sum(name: str, of: str, dtype: pa.DataType | None, empty: Any = None) -> Bo
             return exact_result(*normalized(cells[total] / loops.SCALE, cells[rest] / loops.SCALE), missing, kind)
 
     return BoundAggregate((*counts, sums), kind or pa.float64(), "exact number", result)
+
+
+def _check_empty(name: str, empty: Any) -> None:
+    if empty is not None and (isinstance(empty, bool) or empty != 0):
+        raise ConfigError(f"aggregates: {name!r}: the sum of no values is None or 0, got {empty!r}")
+
+
+def _exact_sum(name: str, of: str, dtype: pa.DataType | None, empty: Any = None) -> BoundAggregate:
+    _check_empty(name, empty)
+    counts, sums = (() if empty == 0 else (Counts(of),)), ExactSums(of)
+
+    def result(cells: Cells) -> pa.Array:
+        values = sums.rounded_sums(cells)
+        missing = np.isnan(values)
+        for stat in counts:
+            missing |= np.equal(cells[next(iter(stat.cells()))], 0)
+        return nullable_column(values, missing)
+
+    return BoundAggregate((*counts, sums), pa.float64(), "exact number", result)
+
+
+def _exact_mean(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+    counts, sums = Counts(of), ExactSums(of)
+    (n,) = counts.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        values = sums.rounded_sums(cells) / np.maximum(cells[n], 1)
+        values[cells[n] == 0] = np.nan
+        return _null_where_nan(values)
+
+    return BoundAggregate((counts, sums), pa.float64(), "exact number", result)
 
 
 def _deviation(name: str, of: str, dtype: pa.DataType | None, otherwise: Any = None) -> BoundAggregate:
@@ -522,6 +553,8 @@ _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "count": (_count, 0),
     "sum": (_sum, 1),
     "mean": (_mean, 0),
+    "fsum": (_exact_sum, 1),
+    "fmean": (_exact_mean, 0),
     "min": (_value_aggregate(Extremes, slice(0, None, 2)), 0),
     "max": (_value_aggregate(Extremes, slice(1, None, 2)), 0),
     "first": (_value_aggregate(Firsts, slice(0, 2)), 0),

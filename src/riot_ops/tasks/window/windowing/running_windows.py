@@ -34,7 +34,11 @@ class RunningWindows(Assigner):
     def __init__(self, stats: Sequence[Stat], emit: str | timedelta) -> None:
         # those that may refuse a value come first: its record then changes no other cell
         super().__init__(sorted(stats, key=lambda stat: not stat.refuses), emit == "each")
-        self._names = [name for stat in self.stats for name in stat.cells()]
+        self._refusing = [stat for stat in self.stats if stat.refuses]
+        self._others = self.stats[len(self._refusing) :]
+        #: The number of numbers in each cell.
+        self._sizes = {name: max(width, 1) for stat in self.stats for name, (_, width, _) in stat.cells().items()}
+        self._names = [*self._sizes]
         #: The duration at whose multiples results are emitted, in microseconds; 0: at records.
         self.every = to_microseconds(emit) if isinstance(emit, timedelta) else 0
         self.keeps_records = not self.every
@@ -67,10 +71,7 @@ class RunningWindows(Assigner):
         if CONDENSED in batch.schema.names and batch.column(CONDENSED).null_count == batch.num_rows:
             batch = batch.drop_columns([CONDENSED])
         if self.each or (self._runs and CONDENSED not in batch.schema.names):
-            batch, slots, cells = self._run(task, batch, slots, state, dead)
-            if not self.each:
-                taken = latest_rows(slots, len(state[self._names[0]]))
-                batch, cells = batch.take(pa.array(taken)), {name: cell[taken] for name, cell in cells.items()}
+            batch, cells = self._run(task, batch, slots, state, dead)
         else:
             batch, cells = self._last(task, batch, slots, state)
         for name, one in results.items():
@@ -79,21 +80,30 @@ class RunningWindows(Assigner):
 
     def _run(
         self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch, Numbers, Cells]:
-        """Add the rows one by one; return those that are not refused with their slots and the cells after each."""
+    ) -> tuple[pa.RecordBatch, Cells]:
+        """Add the rows one by one; return those that are not refused, or the last of each key, with their cells."""
         cells: Cells = {}
         key = task.hash_words
-        for stat in self.stats:
-            # first and last go by arrival, not by event time
-            times = np.zeros(slots.size, np.int64) if stat.reads_times else slots
-            cells.update(stat.run(state, slots, stat.run_column(batch, key), times))
-            if stat.refuses and REFUSED in cells:
+        for stat in self._refusing:
+            cells.update(stat.run(state, slots, stat.run_column(batch, key), slots))
+            if REFUSED in cells:
                 refused = cells.pop(REFUSED)
                 dead.reject(batch, refused, "overflow", f"{stat.field} is too far from the mean to be squared")
                 taken = ~refused
                 batch, slots = batch.filter(pa.array(taken)), slots[taken]
                 cells = {name: cell[taken] for name, cell in cells.items()}
-        return batch, slots, cells
+        last = None if self.each else latest_rows(slots, len(state[self._names[0]]))
+        if last is not None and cells:
+            cells = {name: cell[last] for name, cell in cells.items()}
+        for stat in self._others:
+            # first and last go by arrival, not by event time
+            times = np.zeros(slots.size, np.int64) if stat.reads_times else slots
+            column = stat.run_column(batch, key)
+            if last is None:
+                cells.update(stat.run(state, slots, column, times))
+            else:
+                cells.update(stat.run_last(state, slots, column, times, last))
+        return batch if last is None or last.size == slots.size else batch.take(pa.array(last)), cells
 
     def advance(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks
@@ -151,11 +161,11 @@ class RunningWindows(Assigner):
             return replace_column(batch, CONDENSED, pa.nulls(slots.size, CELLS))
         chosen, slots = batch.take(pa.array(good)) if rejected.size else batch, slots[good]
         cells = self._folded(task, chosen, slots, {}, slots[latest], keys).cells
-        bits = np.stack([cells[name].view(np.int64) for name in self._names], axis=1)
+        bits = np.hstack([cells[name].view(np.int64).reshape(-1, size) for name, size in self._sizes.items()])
         rows = np.concatenate([good[latest], rejected])
         order = np.argsort(rows)
         alone = order >= latest.size
-        ends = np.cumsum(np.append(0, ~alone)) * len(self._names)
+        ends = np.cumsum(np.append(0, ~alone)) * bits.shape[1]
         lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32(), mask=np.append(alone, False)), bits.ravel())
         return replace_column(batch.take(pa.array(rows[order])), CONDENSED, lists)
 
@@ -185,8 +195,12 @@ class RunningWindows(Assigner):
         if condensed:
             known = valid_mask(batch.column(CONDENSED))
             rows = np.flatnonzero(known)
-            bits = np.asarray(batch.column(CONDENSED).flatten()).reshape(-1, len(self._names)).T.copy()
-            parts = {name: one.view(work.cells[name].dtype) for name, one in zip(self._names, bits, strict=True)}
+            bits = np.asarray(batch.column(CONDENSED).flatten()).reshape(-1, sum(self._sizes.values()))
+            cut = np.split(bits, np.cumsum([*self._sizes.values()])[:-1], axis=1)
+            parts = {
+                name: one.copy().view(work.cells[name].dtype).reshape(-1, *work.cells[name].shape[1:])
+                for name, one in zip(self._names, cut, strict=True)
+            }
             places = np.arange(rows.size)
             for stat in self.stats:
                 stat.merge(work.cells, groups[rows], parts, places, places, places + 1)

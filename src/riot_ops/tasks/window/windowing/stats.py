@@ -21,7 +21,7 @@ from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
-from riot_ops.kernels.stats import clipping, running
+from riot_ops.kernels.stats import clipping, exact_sum, running
 from riot_ops.kernels.stats.hyperloglog import hash_values
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Counts",
     "CustomStat",
     "DistinctRegisters",
+    "ExactSums",
     "ExponentialMeans",
     "Extremes",
     "Firsts",
@@ -45,6 +46,7 @@ __all__ = [
     "Moments",
     "Products",
     "Stat",
+    "Summaries",
     "Sums",
     "TimeGaps",
     "TimeSpans",
@@ -150,6 +152,10 @@ class Stat(ABC):
         """Add all rows to their groups, and return the cells of the row's group after each."""
         raise NotImplementedError
 
+    def run_last(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, rows: Numbers) -> Cells:
+        """Add all rows to their groups, and return the cells after ``rows``, the last one of each group."""
+        return {name: cell[rows] for name, cell in self.run(cells, groups, values, times).items()}
+
     def merges_exactly(self, schema: pa.Schema) -> bool:
         """Whether merging its cells, in any order, equals adding the records one by one to the bit."""
         return self.exact or (self.exact_integers and is_whole(schema.field(self.field).type))
@@ -198,9 +204,16 @@ class KernelStat(Stat):
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         """Add all rows to their groups, and return the cells of the row's group after each."""
         after = {name: np.empty(groups.size, cells[name].dtype) for name in self._cell_names}
-        held = [cells[name] for name in self._cell_names]
-        self.run_kernel(groups, *self._kernel_inputs(values, times), *held, *after.values())
+        self.run_kernel(groups, *self._kernel_inputs(values, times), *self._cell_arrays(cells), *after.values())
         return after
+
+    def run_last(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, rows: Numbers) -> Cells:
+        self.add(cells, groups, values, times, 0, groups.size)
+        groups = groups[rows]
+        return {name: cells[name][groups] for name in self._cell_names}
+
+    def _cell_arrays(self, cells: Cells) -> list[Any]:
+        return [cells[name] for name in self._cell_names]
 
     @functools.cached_property
     def _cell_names(self) -> tuple[str, ...]:
@@ -272,6 +285,9 @@ class Sums(ExactStat):
             return {self.whole: whole}
         return {held[0]: total, held[1]: rest}
 
+    def run_last(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, rows: Numbers) -> Cells:
+        return Stat.run_last(self, cells, groups, values, times, rows)  # faster for integers, which need no second part
+
 
 @dataclass(frozen=True)
 class Products(Sums):
@@ -317,6 +333,66 @@ class Extremes(ExactStat):
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
     )
     exact = True
+
+
+class ExactSums(ExactStat):
+    """Sum without rounding, as the digits of a fixed-point number."""
+
+    add_kernel: ClassVar[Any] = exact_sum.add_exact_sums
+    merge_kernel = exact_sum.merge_exact_sums
+    run_kernel: ClassVar[Any] = exact_sum.run_exact_sums
+    exact = True
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        return {self._cell_name("digits"): ("int64", exact_sum.DIGITS, 0)}
+
+    @functools.cached_property
+    def rounded(self) -> str:
+        """Cell of :meth:`run` with rounded sums, in place of the digits."""
+        return self._cell_name("rounded")
+
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        after = {name: np.empty(groups.size, cells[name].dtype) for name in self._cell_names[:-1]}
+        after[self.rounded] = np.empty(groups.size)
+        room = np.empty(exact_sum.DIGITS, np.int64)
+        self.run_kernel(groups, *values, *self._cell_arrays(cells), room, *after.values())
+        return after
+
+    def run_last(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, rows: Numbers) -> Cells:
+        if rows.size == groups.size:
+            return self.run(cells, groups, values, times)
+        self.add(cells, groups, values, times, 0, groups.size)
+        groups = groups[rows]
+        after = {name: cells[name][groups] for name in self._cell_names[:-1]}
+        return after | {self.rounded: self.rounded_sums(cells, groups)}
+
+    def rounded_sums(self, cells: Cells, groups: Numbers | None = None) -> npt.NDArray[np.float64]:
+        """Round the sums of groups, or of all, to float64; NaN where it cannot hold one."""
+        if self.rounded in cells:
+            return cells[self.rounded]  # type: ignore[no-any-return]
+        digits = cells[self._cell_names[-1]]
+        groups = np.arange(len(digits)) if groups is None else groups
+        out = np.empty(groups.size)
+        exact_sum.round_sums(digits, groups, np.empty(exact_sum.DIGITS, np.int64), out)
+        return out
+
+
+class Summaries(ExactSums):
+    """The cells of :class:`Counts`, :class:`Extremes` and :class:`ExactSums` of a field, by one loop."""
+
+    add_kernel, run_kernel = exact_sum.add_summaries, exact_sum.run_summaries
+
+    @functools.cached_property
+    def parts(self) -> tuple[KernelStat, ...]:
+        """The stats whose cells it has."""
+        return Counts(self.field), Extremes(self.field), ExactSums(self.field)
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        return {name: cell for part in self.parts for name, cell in part.cells().items()}
+
+    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
+        for part in self.parts:
+            part.merge(cells, into, other, order, first, last)
 
 
 class Firsts(ExactStat):

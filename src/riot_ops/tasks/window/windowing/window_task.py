@@ -241,7 +241,7 @@ class WindowTask(KeyedTask, ReadableState):
             untimed = np.asarray(batch.column("event_time").is_null())
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
-        if CONDENSED in batch.schema.names:
+        if self.emit == "update" and CONDENSED in batch.schema.names:
             kept = ~self._infinite(batch)
             if not kept.all():
                 self._reject_infinite(batch.drop_columns([CONDENSED]), dead)
