@@ -30,7 +30,7 @@ def test_streams_of_lines_are_described_and_written(tmp_path):
     assert all(name in shown for name in STREAMS)
     call("streams", "text", "--write", tmp_path / "text", "--messages", 70)
     assert len((tmp_path / "text").read_bytes().splitlines()) == 70
-    for options in (["--plot", "x.png"], ["--speedup", "2"], ["--write", "x", "--sensors", "2"]):
+    for options in (["--plot", "x.png"], ["--speed", "2"], ["--write", "x", "--sensors", "2"]):
         result = CliRunner().invoke(cli.app, ["streams", "text", *options])
         assert isinstance(result.exception, ConfigError), options
 
@@ -61,7 +61,7 @@ class Recorder:
 def test_speedup_reaches_plot_and_description(monkeypatch):
     kept = Recorder()
     monkeypatch.setattr("riot_ops.streams.rate_plot.draw_rates", kept)
-    call("streams", "city", "--plot", "x.png", "--speedup", "12")
+    call("streams", "city", "--plot", "x.png", "--speed", "12")
     assert kept.positional[1:] == (Path("x.png"), 12.0)
-    rates = [json.loads(call("streams", "city", "--json", "--speedup", n))["rate"]["mean"] for n in (10, 20)]
+    rates = [json.loads(call("streams", "city", "--json", "--speed", n))["rate"]["mean"] for n in (10, 20)]
     assert rates[1] == pytest.approx(2 * rates[0], rel=1e-4)

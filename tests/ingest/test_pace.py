@@ -153,7 +153,7 @@ def test_wait_time_follows_event_time(clock):
 
 
 def test_curve_sets_the_rate(clock):
-    curve = rates.burst(10, 1000, period=10, duration=1)
+    curve = rates.burst(10, 1000, period="10s", duration="1s")
     source = PacedSource(city(sensors=90), curve=curve, clock=clock)
     at = source.latest(source.initial())
     clock.now += 1
@@ -224,7 +224,7 @@ def test_invalid_arguments_are_refused():
 
 def test_no_record_is_released_early_after_a_pause_of_the_curve():
     now = [50.0]
-    curve = rates.burst(0, 10, period=18, duration=6)  # 60 messages, then a pause of 12 s
+    curve = rates.burst(0, 10, period="18s", duration="6s")  # 60 messages, then a pause of 12 s
     source = PacedSource(MemorySource([{"value": 1.0}] * 200), curve=curve, clock=lambda: now[0])
     offset = source.latest(source.initial())
     for seconds, expected in ((5.95, 60), (6.0, 60), (17.9, 60), (18.0, 61), (19.0, 71)):

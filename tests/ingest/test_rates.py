@@ -1,5 +1,7 @@
 """Rate curves."""
 
+from datetime import timedelta
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,11 +15,11 @@ from riot_ops.ingest import rates
 
 @given(
     st.lists(st.floats(0, 1000), min_size=1, max_size=20).filter(lambda r: sum(r) > 1),
-    st.floats(0.1, 10),
+    st.integers(100, 10_000).map(lambda ms: ms / 1000),
     st.floats(0, 100),
 )
 def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
-    curve = rates.Curve(values, step)
+    curve = rates.Curve(values, timedelta(seconds=step))
     rounds, rest = divmod(t, curve.duration)
     expected = rounds * sum(values) * step
     for i, rate in enumerate(values):
@@ -29,7 +31,7 @@ def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
 
 
 def test_rate_repeats_after_the_last_step():
-    curve = rates.Curve([10, 30, 0], 0.5)
+    curve = rates.Curve([10, 30, 0], "0.5s")
     assert [curve.rate(t) for t in (0, 0.49, 0.5, 1.2, 1.5, 2.2, 3.1)] == [10, 10, 30, 0, 10, 30, 10]
     assert [curve.cumulative(t) for t in (0.25, 0.75, 1.25, 1.75, 3)] == [2.5, 12.5, 20, 22.5, 40]
     assert (curve.duration, curve.total) == (1.5, 20)
@@ -66,17 +68,17 @@ def test_taxi_has_two_modes():
 def test_curves_are_seeded_and_scale():
     assert np.array_equal(rates.city(seed=3).rates, rates.city(seed=3).rates)
     assert not np.array_equal(rates.city(seed=3).rates, rates.city(seed=4).rates)
-    native = rates.taxi(speedup=1, seed=2)
+    native = rates.taxi(speed=1, seed=2)
     np.testing.assert_allclose(native.rates * 1000, rates.taxi(seed=2).rates)
     assert native.duration == pytest.approx(1000 * rates.taxi(seed=2).duration)
 
 
 def test_simple_shapes():
-    saw = rates.saw_tooth(100, 200, period=10)
+    saw = rates.saw_tooth(100, 200, period="10s")
     assert saw.rate(0.01) < 101
     assert saw.rate(9.99) > 199
     assert saw.rate(10.01) < 101
-    burst = rates.burst(10, 110, period=10, duration=1)
+    burst = rates.burst(10, 110, period="10s", duration="1s")
     assert burst.mean == pytest.approx(20)
     assert [burst.rate(t) for t in (0.5, 5, 10.5)] == [110, 10, 110]
     assert rates.constant(5).time_of(10) == 2
@@ -86,7 +88,7 @@ def test_observed_rates_count_windows():
     times = pa.array([0, 10, 999_999, 1_000_000, 3_500_000], TIMESTAMP)
     assert rates.observed_rates(times).tolist() == [3, 1, 0, 1]
     assert rates.observed_rates(times.slice(0, 0)).tolist() == []
-    assert rates.observed_rates(np.array([5, 500_005]), window=0.5).tolist() == [2, 2]
+    assert rates.observed_rates(np.array([5, 500_005]), window="0.5s").tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("values", [[], [0], [-1], [float("nan")], [float("inf")]])
@@ -96,26 +98,26 @@ def test_invalid_rates_are_refused(values):
 
 
 def test_invalid_shapes_are_refused():
-    with pytest.raises(ConfigError, match="step"):
-        rates.Curve([1], 0)
+    with pytest.raises(ConfigError, match="every must be > 0"):
+        rates.Curve([1], "0s")
     with pytest.raises(ConfigError, match="duration"):
-        rates.burst(1, 2, period=5, duration=5)
+        rates.burst(1, 2, period="5s", duration="5s")
 
 
 def test_normal_is_clipped_and_correlated():
-    curve = rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3)
+    curve = rates.normal(50, 10, 30, 70, duration="20000s", correlation=0.5, seed=3)
     assert curve.mean == pytest.approx(50, abs=0.3)
     assert curve.rates.std() == pytest.approx(10 * 0.96, rel=0.03)  # clipped at two deviations
     assert curve.rates.min() == 30
     assert curve.rates.max() == 70
     x = curve.rates - curve.mean
     assert (x[1:] * x[:-1]).mean() / x.var() == pytest.approx(0.5, abs=0.03)
-    assert np.array_equal(curve.rates, rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3).rates)
-    assert rates.normal(50, 0, duration=5).rates.tolist() == [50] * 5
+    assert np.array_equal(curve.rates, rates.normal(50, 10, 30, 70, duration="20000s", correlation=0.5, seed=3).rates)
+    assert rates.normal(50, 0, duration="5s").rates.tolist() == [50] * 5
 
 
 def test_bimodal_has_two_modes():
-    curve = rates.bimodal(10, 100, period=100, share=0.3, ramp=0, noise=0.02, periods=50, steps=100)
+    curve = rates.bimodal(10, 100, period="100s", share=0.3, ramp=0, noise=0.02, periods=50, steps=100)
     share, _ = rates.histogram(curve, bins=[0, 12, 90, 111])
     assert share.tolist() == pytest.approx([0.3, 0, 0.7])
     assert curve.mean == pytest.approx(0.3 * 10 + 0.7 * 100, rel=0.01)
@@ -123,13 +125,13 @@ def test_bimodal_has_two_modes():
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.floats(0.01, 1000))
-def test_scaled_time_keeps_the_messages(values, speedup):
-    curve = rates.Curve(values, 2.0)
-    fast = curve.scaled(speedup)
-    assert fast.rates.tolist() == pytest.approx([speedup * value for value in values])
+def test_scaled_time_keeps_the_messages(values, speed):
+    curve = rates.Curve(values, "2s")
+    fast = curve.scaled(speed)
+    assert fast.rates.tolist() == pytest.approx([speed * value for value in values])
     assert fast.total == pytest.approx(2.0 * sum(values))
-    assert fast.duration == pytest.approx(2.0 * len(values) / speedup)
-    assert fast.cumulative(3.3 / speedup) == pytest.approx(curve.cumulative(3.3), rel=1e-6, abs=1e-6)
+    assert fast.duration == pytest.approx(2.0 * len(values) / speed)
+    assert fast.cumulative(3.3 / speed) == pytest.approx(curve.cumulative(3.3), rel=1e-6, abs=1e-6)
 
 
 @given(
@@ -137,7 +139,7 @@ def test_scaled_time_keeps_the_messages(values, speedup):
     st.integers(0, 60),
 )
 def test_arrivals_invert_the_integral_of_the_rates(values, n):
-    found = rates.arrivals(rates.Curve(values, 0.7), n)
+    found = rates.arrivals(rates.Curve(values, "0.7s"), n)
     assert found.size == n
     # the integral is linear between the ends of steps, so numpy interpolates its inverse
     rounds = 2 + int(n / (0.7 * sum(values)))
@@ -157,26 +159,26 @@ def test_arrivals_equal_hand_computed_times():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: rates.normal(5, -1, duration=5), "std must be"),
-        (lambda: rates.normal(5, 1, 3, 3, duration=5), "low < high"),
-        (lambda: rates.normal(5, 1, duration=0), "duration"),
-        (lambda: rates.bimodal(1, 2, period=5, share=0.95, ramp=0.05), "share"),
-        (lambda: rates.bimodal(1, 2, period=0), "step"),
-        (lambda: rates.grid(spread=0), "spread must be"),
-        (lambda: rates.constant(5).scaled(float("inf")), "speedup must be"),
-        (lambda: rates.saw_tooth(1, 2, period=-1), "step"),
-        (lambda: rates.grid(spread=1800.5), "spread must be"),
-        (lambda: rates.burst(1, 2, period=5, duration=0), "duration"),
-        (lambda: rates.normal(5, 1, duration=1, step=1.5), "at least a step"),
-        (lambda: rates.normal(5, 1, duration=1, step=0), "a step > 0"),
-        (lambda: rates.normal(5, 1, duration=float("inf")), "finite"),
-        (lambda: rates.normal(5, 1, duration=5, correlation=1.0), "correlation"),
-        (lambda: rates.normal(5, 1, duration=5, correlation=-1.0), "correlation"),
-        (lambda: rates.bimodal(1, 2, period=5, share=0), "share"),
-        (lambda: rates.bimodal(1, 2, period=5, ramp=-0.01), "ramp"),
-        (lambda: rates.bimodal(1, 2, period=5, share=0.5, ramp=0.25), "share"),
-        (lambda: rates.constant(5).scaled(0), "speedup must be"),
-        (lambda: rates.Curve([1], float("inf")), "step must be"),
+        (lambda: rates.normal(5, -1, duration="5s"), "std must be"),
+        (lambda: rates.normal(5, 1, 3, 3, duration="5s"), "low < high"),
+        (lambda: rates.normal(5, 1, duration="0s"), "duration"),
+        (lambda: rates.bimodal(1, 2, period="5s", share=0.95, ramp=0.05), "share"),
+        (lambda: rates.bimodal(1, 2, period="0s"), "period must be > 0"),
+        (lambda: rates.grid(burst="0s"), "burst must be > 0"),
+        (lambda: rates.constant(5).scaled(float("inf")), "speed must be"),
+        (lambda: rates.saw_tooth(1, 2, period="0s"), "period must be > 0"),
+        (lambda: rates.grid(burst="1800.5s"), "burst must be at most half an hour"),
+        (lambda: rates.burst(1, 2, period="5s", duration="0s"), "duration"),
+        (lambda: rates.normal(5, 1, duration="1s", every="1.5s"), "duration must be at least every = '1.5s'"),
+        (lambda: rates.normal(5, 1, duration="1s", every="0s"), "every must be > 0"),
+        (lambda: rates.normal(5, 1, duration=3600), "duration must be a timedelta or a text"),
+        (lambda: rates.normal(5, 1, duration="5s", correlation=1.0), "correlation"),
+        (lambda: rates.normal(5, 1, duration="5s", correlation=-1.0), "correlation"),
+        (lambda: rates.bimodal(1, 2, period="5s", share=0), "share"),
+        (lambda: rates.bimodal(1, 2, period="5s", ramp=-0.01), "ramp"),
+        (lambda: rates.bimodal(1, 2, period="5s", share=0.5, ramp=0.25), "share"),
+        (lambda: rates.constant(5).scaled(0), "speed must be"),
+        (lambda: rates.Curve([1], 2.0), "every must be a timedelta or a text"),
         (lambda: rates.Curve([[1, 2]]), "rates must be"),
     ],
 )
@@ -186,22 +188,22 @@ def test_inconsistent_shapes_are_refused(make, text):
 
 
 def test_shapes_equal_hand_computed_rates():
-    assert rates.saw_tooth(100, 200, period=2, steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
-    assert rates.saw_tooth(100, 200, period=2, steps=4).step == 0.5
-    assert rates.saw_tooth(0, 1, period=2).rates.size == 100
-    two = rates.bimodal(10, 20, period=20, share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
+    assert rates.saw_tooth(100, 200, period="2s", steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
+    assert rates.saw_tooth(100, 200, period="2s", steps=4).step == 0.5
+    assert rates.saw_tooth(0, 1, period="2s").rates.size == 100
+    two = rates.bimodal(10, 20, period="20s", share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
     # low up to 1/5, high from 2/5 to 4/5; the middle of a step on a ramp is a quarter up or down
     assert two.rates.tolist() == pytest.approx([10, 10, 12.5, 17.5, 20, 20, 20, 20, 17.5, 12.5] * 2)
     assert two.step == 2
-    assert rates.bimodal(1, 2, period=96).rates.size == 7 * 96
-    assert rates.grid(speedup=1, meters=3600, spread=1800.0).rates.tolist() == [2.0]
+    assert rates.bimodal(1, 2, period="96s").rates.size == 7 * 96
+    assert rates.grid(speed=1, meters=3600, burst="30min").rates.tolist() == [2.0]
 
 
 @pytest.mark.parametrize(("period", "duration", "steps"), [(10, 1, 10), (60, 6, 10), (3, 2, 3), (10, np.pi, 1000)])
 def test_bursts_have_their_messages(period, duration, steps):
-    curve = rates.burst(10, 110, period, duration)
+    curve = rates.burst(10, 110, timedelta(seconds=period), timedelta(seconds=duration))
     assert curve.rates.size == steps
-    assert curve.total == pytest.approx(10 * period + 100 * duration, rel=1e-9)
+    assert curve.total == pytest.approx(10 * period + 100 * duration, rel=1e-6)
     whole = np.count_nonzero(curve.rates == 110)
     assert whole == int(duration / period * steps + 1e-9)
     assert (curve.rates[whole + 1 :] == 10).all()
@@ -210,7 +212,7 @@ def test_bursts_have_their_messages(period, duration, steps):
 
 
 def test_normal_is_an_ar1_process_with_the_given_moments():
-    values = rates.normal(50, 2, duration=200_000, step=2, correlation=0.8, seed=7).rates
+    values = rates.normal(50, 2, duration="200000s", every="2s", correlation=0.8, seed=7).rates
     assert values.size == 100_000
     assert (np.mean(values), np.std(values)) == pytest.approx((50, 2))
     for lag in (1, 2, 5, 10):  # the autocorrelation of AR(1); estimated with a standard error of 0.007
@@ -220,12 +222,12 @@ def test_normal_is_an_ar1_process_with_the_given_moments():
 
 
 def test_normal_covers_the_duration_in_steps():
-    assert rates.normal(50, 2, duration=1).rates.size == 2
-    assert rates.normal(50, 2, duration=2.5).rates.size == 3
+    assert rates.normal(50, 2, duration="1s").rates.size == 2
+    assert rates.normal(50, 2, duration="2.5s").rates.size == 3
 
 
 def test_noise_stays_within_four_deviations():
-    curve = rates.bimodal(100, 100, period=1, ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
+    curve = rates.bimodal(100, 100, period="1s", ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
     assert curve.rates.min() == pytest.approx(60)
     assert curve.rates.max() == pytest.approx(140)
     assert curve.rates.std() == pytest.approx(10, rel=0.02)

@@ -172,15 +172,18 @@ def test_commit_touches_note(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"target": "0s"}, r"target must be > 0 and at most 1e\+09 seconds, got 0\.0"),
-        ({"target": timedelta(seconds=-1)}, r"target must be > 0 and at most 1e\+09 seconds, got -1\.0"),
-        ({"target": 1.0}, r"target must be a timedelta or a text such as '10s' or '1h30m', got 1\.0"),
-        ({"target": "1 second"}, "target: '1 second' is not a duration"),
-        ({"target": True}, "target must be a timedelta or a text such as '10s' or '1h30m', got True"),
-        ({"target": "1s", "max_records": None}, "target = 1 s needs max_records"),
-        ({"target": timedelta(seconds=1), "min_records": 0}, "min_records must be a whole number >= 1, got 0"),
-        ({"target": "1s", "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
-        ({"min_records": 5}, "min_records = 5 needs target, whose limit it bounds, got None"),
+        ({"target_duration": "0s"}, r"target_duration must be > 0 and at most 1e\+09 seconds, got 0\.0"),
+        (
+            {"target_duration": timedelta(seconds=-1)},
+            r"target_duration must be > 0 and at most 1e\+09 seconds, got -1\.0",
+        ),
+        ({"target_duration": 1.0}, r"target_duration must be a timedelta or a text such as '10s' or '1h30m', got 1\.0"),
+        ({"target_duration": "1 second"}, "target_duration: '1 second' is not a duration"),
+        ({"target_duration": True}, "target_duration must be a timedelta or a text such as '10s' or '1h30m', got True"),
+        ({"target_duration": "1s", "max_records": None}, "target_duration = 1 s needs max_records"),
+        ({"target_duration": timedelta(seconds=1), "min_records": 0}, "min_records must be a whole number >= 1, got 0"),
+        ({"target_duration": "1s", "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
+        ({"min_records": 5}, "min_records = 5 needs target_duration, whose limit it bounds, got None"),
     ],
 )
 def test_wrong_options(options, text):
@@ -225,5 +228,7 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
 @pytest.mark.spark
 def test_target_is_refused_for_streaming_dataframe(spark):
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as double) value")
-    with pytest.raises(ConfigError, match=r"target = 0\.5 s is for sources of riot_ops; a streaming DataFrame has"):
+    with pytest.raises(
+        ConfigError, match=r"target_duration = 0\.5 s is for sources of riot_ops; a streaming DataFrame has"
+    ):
         values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target_duration="500ms")

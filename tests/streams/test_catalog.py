@@ -106,13 +106,13 @@ def test_sizes_equal_the_specification(name, senml, csv, within):
 def test_peak_rates_equal_the_specification(name, peak):
     rate = CATALOG[name].describe()["rate"]
     assert rate["max"] == pytest.approx(peak, rel=0.1)  # 5 % noise about the evening's maximum in TAXI
-    half = CATALOG[name].describe(rate["speedup"] / 2)["rate"]
+    half = CATALOG[name].describe(rate["speed"] / 2)["rate"]
     assert half["mean"] == pytest.approx(rate["mean"] / 2, abs=0.001)
     assert half["messages"] == rate["messages"]
 
 
 @pytest.mark.parametrize(
-    ("name", "speedup", "figures"),
+    ("name", "speed", "figures"),
     [
         # the generator's number of sensors and pace, from the specification; sizes as measured above
         ("city", 1000, ("sensors", 90, 381, 85)),
@@ -121,14 +121,14 @@ def test_peak_rates_equal_the_specification(name, peak):
         ("grid", 1000, ("meters", 6000, 126, 24)),
     ],
 )
-def test_described_rates_and_gaps_equal_those_of_the_curve(name, speedup, figures, monkeypatch):
+def test_described_rates_and_gaps_equal_those_of_the_curve(name, speed, figures, monkeypatch):
     monkeypatch.setattr("riot_ops.streams.catalog.MAX_GAPS", 30_000)
     description = CATALOG[name].describe()
-    curve = getattr(rates, name)(speedup=speedup)
+    curve = getattr(rates, name)(speed=speed)
     assert (description["parameter"], description["sensors"], *description["bytes"].values()) == figures
     rate = curve.rates
     assert description["rate"] == {
-        "speedup": speedup,
+        "speed": speed,
         "mean": pytest.approx(rate.mean(), abs=0.0006),
         "std": pytest.approx(rate.std(), abs=0.0006),
         "min": pytest.approx(rate.min(), abs=0.0006),
@@ -162,7 +162,7 @@ def test_described_fields_have_units_and_bounds():
 
 def test_arrivals_equal_those_of_a_paced_source():
     now = [0.0]
-    curve = rates.grid(speedup=100, meters=60)
+    curve = rates.grid(speed=100, meters=60)
     source = streams.grid(60, messages=200, curve=curve, format="wide")
     source.clock = lambda: now[0]
     offset, seen = source.initial(), []
@@ -193,7 +193,7 @@ def test_command_lists_the_streams(command):
     assert all(name in out for name in CATALOG)
     code, out, _ = command("streams", "--json")
     assert [f["name"] for f in json.loads(out)] == [*CATALOG, *STREAMS]
-    code, out, _ = command("streams", "fit", "--speedup", "10", "--json")
+    code, out, _ = command("streams", "fit", "--speed", "10", "--json")
     figures = json.loads(out)
     assert figures["rate"]["mean"] == 5000
     assert [f["name"] for f in figures["fields"]] == list(SCHEMAS["fit"].columns)
@@ -213,7 +213,7 @@ def test_command_draws_the_rates(command, tmp_path):
     [
         (["citty"], 'did you mean "city"'),
         (["--plot", "x.png"], "--plot needs the name of a stream"),
-        (["city", "--speedup", "-1"], "speedup must be a finite number > 0, got -1.0"),
+        (["city", "--speed", "-1"], "speed must be a finite number > 0, got -1.0"),
         (["city", "--plot", "no/such/folder/x.png"], "cannot be written"),
     ],
 )

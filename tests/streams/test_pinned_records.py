@@ -49,7 +49,7 @@ CURVES = {"city": "d70b938aade0a401", "taxi": "f55d3ec20a925ce0", "fit": "85ba5c
 @pytest.mark.parametrize("name", CURVES)
 def test_rates_have_pinned_hashes(name):
     state = hashlib.sha256()
-    for options in ({}, {"speedup": 60.0}) if name == "fit" else ({}, {"speedup": 60.0}, {"speedup": 1000.0}):
+    for options in ({}, {"speed": 60.0}) if name == "fit" else ({}, {"speed": 60.0}, {"speed": 1000.0}):
         curve = getattr(rates, name)(**options)
         state.update(repr((np.round(curve.rates, 6).tolist(), round(curve.total, 3))).encode())
     assert state.hexdigest()[:16] == CURVES[name]

@@ -14,17 +14,17 @@ def test_unknown_picture_format_is_refused(tmp_path):
         draw_rates(CATALOG["fit"], tmp_path / "x.senml")
 
 
-@pytest.mark.parametrize(("name", "speedup", "rounds"), [("fit", None, 10), ("grid", 500.0, 3), ("grid", 100.0, 1)])
-def test_picture_has_shares_of_time_and_the_rate_over_time(name, speedup, rounds, monkeypatch):
+@pytest.mark.parametrize(("name", "speed", "rounds"), [("fit", None, 10), ("grid", 500.0, 3), ("grid", 100.0, 1)])
+def test_picture_has_shares_of_time_and_the_rate_over_time(name, speed, rounds, monkeypatch):
     figure = pytest.importorskip("matplotlib.figure")
     kept = []
     monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **options: kept.append((self, path, options)))
-    draw_rates(CATALOG[name], "x.png", speedup)
+    draw_rates(CATALOG[name], "x.png", speed)
     ((picture, path, options),) = kept
     assert path == "x.png" and options == {"dpi": 110}
     assert picture.get_size_inches().tolist() == [11, 4.2]
-    description = CATALOG[name].describe(speedup)
-    at = description["rate"]["speedup"]
+    description = CATALOG[name].describe(speed)
+    at = description["rate"]["speed"]
     curve = CATALOG[name].curve(at)
     top = 1.1 * curve.rates.max()
     left, right = picture.axes

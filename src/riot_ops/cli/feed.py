@@ -96,7 +96,7 @@ class Feed:
         if self.curve is None:
             return at_pace(source, self.speed, self.rate)
         entry = catalog_entry(self.curve)
-        return at_pace(source, None, None, entry.curve(self.speed or entry.speedup))
+        return at_pace(source, None, None, entry.curve(self.speed or entry.speed))
 
     def describe(self) -> str:
         """Describe the input in words."""

@@ -21,7 +21,7 @@ EXAMPLES = """**Examples**
 
 `riot-ops streams taxi --plot taxi.png` · the distribution of the message rates
 
-`riot-ops streams grid --speedup 1 --json`
+`riot-ops streams grid --speed 1 --json`
 
 `riot-ops streams city --write city.csv --messages 5000` · a file for `riot-ops run --input`
 
@@ -31,7 +31,7 @@ EXAMPLES = """**Examples**
 def streams(
     name: Annotated[str | None, typer.Argument(help="Stream to describe; default: all.")] = None,
     plot: Annotated[Path | None, typer.Option(help="File to draw the message rates of the stream into.")] = None,
-    speedup: Annotated[
+    speed: Annotated[
         float | None, typer.Option(help="Event time per wall-clock time; default: the benchmark's.")
     ] = None,
     write: Annotated[
@@ -53,7 +53,7 @@ def streams(
     from riot_ops.streams.catalog import CATALOG, LINES, catalog_entry
 
     written = {"messages": messages, "sensors": sensors, "seed": seed}
-    shown = {"plot": plot, "speedup": speedup, "json": as_json or None}
+    shown = {"plot": plot, "speed": speed, "json": as_json or None}
     for option in (o for o, value in (written if write is None else shown).items() if value is not None):
         raise ConfigError(f"--{option} {'needs' if write is None else 'is not for'} --write")
     if write is not None:
@@ -66,13 +66,13 @@ def streams(
         if name is None:
             raise ConfigError(f"--plot needs the name of a stream: {', '.join(CATALOG)}")
         if name in LINES:
-            raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
+            raise ConfigError(f"--plot and --speed are for {', '.join(CATALOG)}, got {name!r}")
         from riot_ops.streams.rate_plot import draw_rates
 
-        draw_rates(catalog_entry(name), plot, speedup)
+        draw_rates(catalog_entry(name), plot, speed)
     console = Console(markup=False)
     if name is None:
-        entries = [entry.describe(speedup) for entry in CATALOG.values()]
+        entries = [entry.describe(speed) for entry in CATALOG.values()]
         lines = [kind().describe() for kind in LINES.values()]
         if as_json:
             print(json.dumps([*entries, *lines], indent=1, ensure_ascii=False))
@@ -80,8 +80,8 @@ def streams(
             console.print(_overview(entries), _lines(lines))
         return
     if name in LINES:
-        if speedup is not None:
-            raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
+        if speed is not None:
+            raise ConfigError(f"--plot and --speed are for {', '.join(CATALOG)}, got {name!r}")
         description = LINES[name]().describe()
         if as_json:
             print(json.dumps(description, indent=1, ensure_ascii=False))
@@ -92,7 +92,7 @@ def streams(
         console.print(description["example"], highlight=False, soft_wrap=True)
         console.print(inspect.getdoc(LINES[name]) or "", highlight=False)
         return
-    description = catalog_entry(name).describe(speedup)
+    description = catalog_entry(name).describe(speed)
     if as_json:
         print(json.dumps(description, indent=1, ensure_ascii=False))
         return
@@ -114,7 +114,7 @@ def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int)
 
 
 def _overview(entries: list[dict[str, Any]]) -> Table:
-    table = Table(title="Streams (rates at the benchmark's speed-up, or at --speedup)")
+    table = Table(title="Streams (rates at the benchmark's speed-up, or at --speed)")
     for column in ("stream", "domain", "sensors", "period"):
         table.add_column(column)
     for column in ("columns", "observed", "bytes (SenML, CSV)", "messages/s (mean, max)"):
@@ -130,7 +130,7 @@ def _overview(entries: list[dict[str, Any]]) -> Table:
             str(len(f["fields"])),
             str(sum(field["observed"] for field in f["fields"])),
             f"{f['bytes']['senml']:,}, {f['bytes']['csv']}",
-            f"{_number(rate['mean'])}, {_number(rate['max'])} ({rate['speedup']:g}×)",
+            f"{_number(rate['mean'])}, {_number(rate['max'])} ({rate['speed']:g}×)",
             f["distribution"],
         )
     return table
@@ -155,7 +155,7 @@ def _details(f: dict[str, Any]) -> Table:
     table.add_row("message", f"{f['bytes']['senml']:,} bytes as <ms>,<SenML>, {f['bytes']['csv']} as CSV")
     table.add_row("distribution", f["distribution"])
     table.add_row(
-        f"messages/s at {rate['speedup']:g}×",
+        f"messages/s at {rate['speed']:g}×",
         f"mean {_number(rate['mean'])}, standard deviation {_number(rate['std'])}, "
         f"from {_number(rate['min'])} to {_number(rate['max'])}",
     )

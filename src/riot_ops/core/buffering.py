@@ -200,14 +200,14 @@ def check_target(target_s: float | None, max_records: int | None, min_records: i
     >>> check_target(0.5, 100)
     >>> check_target(0.5, None)
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: target = 0.5 s needs max_records, the initial limit, got None
+    riot_ops.core.errors.ConfigError: target_duration = 0.5 s needs max_records, the initial limit, got None
     """
     if target_s is None:
         if min_records is not None:
-            raise ConfigError(f"min_records = {min_records} needs target, whose limit it bounds, got None")
+            raise ConfigError(f"min_records = {min_records} needs target_duration, whose limit it bounds, got None")
         return
-    check_seconds("target", target_s)
+    check_seconds("target_duration", target_s)
     if max_records is None:
-        raise ConfigError(f"target = {target_s:g} s needs max_records, the initial limit, got None")
+        raise ConfigError(f"target_duration = {target_s:g} s needs max_records, the initial limit, got None")
     if min_records is not None and min_records > max_records:
         raise ConfigError(f"min_records must be <= max_records, got {min_records} and {max_records}")

@@ -45,7 +45,7 @@ class CatalogEntry:
         The measured quantity, the interval of reports, and the distribution of the message rate.
     curve : function of the speed-up
         Message rate over time in the benchmark.
-    speedup : float
+    speed : float
         Event time per wall time in the benchmark.
     senml_bytes, csv_bytes : int
         Mean size of a message in the wire format (its time in front included) and as CSV.
@@ -59,7 +59,7 @@ class CatalogEntry:
     period: str
     distribution: str
     curve: Callable[[float], rates.Curve]
-    speedup: float
+    speed: float
     senml_bytes: int
     csv_bytes: int
 
@@ -68,14 +68,14 @@ class CatalogEntry:
         """Columns, units, kinds and valid ranges."""
         return SCHEMAS[self.name]
 
-    def describe(self, speedup: float | None = None) -> dict[str, Any]:
+    def describe(self, speed: float | None = None) -> dict[str, Any]:
         """Describe the stream as JSON-able data, with rates (per second) and gaps (ms) at a speed-up.
 
         >>> figures = CATALOG["fit"].describe()
         >>> figures["rate"]["mean"], figures["gap_ms"]["median"]
         (500.0, 2.0)
         """
-        schema, at = self.schema, self.speedup if speedup is None else speedup
+        schema, at = self.schema, self.speed if speed is None else speed
         curve = self.curve(at)
         gaps = np.diff(rates.arrivals(curve, min(round(curve.total) + 1, MAX_GAPS))) * 1000
         shares = {"median": 50, "p95": 95, "p99": 99, "max": 100}
@@ -88,7 +88,7 @@ class CatalogEntry:
             "distribution": self.distribution,
             "bytes": {"senml": self.senml_bytes, "csv": self.csv_bytes},
             "rate": {
-                "speedup": at,
+                "speed": at,
                 "mean": round(curve.mean, 3),
                 "std": round(float(curve.rates.std()), 3),
                 "min": round(float(curve.rates.min()), 3),

@@ -7,15 +7,34 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any, get_type_hints
 
-from riot_ops.core.checks import check_count, check_flag, check_positive, check_share
+from riot_ops.core.checks import check_count, check_flag, check_positive, check_share, duration_seconds
+from riot_ops.core.parameters import Duration
 
-__all__ = ["Count", "Flag", "NonNegative", "Positive", "Share", "check_fields"]
+__all__ = [
+    "Count",
+    "Flag",
+    "NonNegative",
+    "NonNegativeDuration",
+    "Positive",
+    "PositiveDuration",
+    "Share",
+    "check_fields",
+]
 
 Count = Annotated[int, check_count]
 Share = Annotated[float, check_share]
 Positive = Annotated[float, check_positive]
 NonNegative = Annotated[float, functools.partial(check_positive, True)]
 Flag = Annotated[bool, check_flag]
+
+
+def _check_durations(zero: bool, /, **options: Any) -> None:
+    for name, value in options.items():
+        duration_seconds(name, value, zero)
+
+
+PositiveDuration = Annotated[Duration, functools.partial(_check_durations, False)]
+NonNegativeDuration = Annotated[Duration, functools.partial(_check_durations, True)]
 
 
 def check_fields(owner: Any) -> None:

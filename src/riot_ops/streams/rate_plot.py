@@ -11,7 +11,7 @@ from riot_ops.streams.catalog import CatalogEntry
 __all__ = ["draw_rates"]
 
 
-def draw_rates(entry: CatalogEntry, path: str | Path, speedup: float | None = None) -> None:
+def draw_rates(entry: CatalogEntry, path: str | Path, speed: float | None = None) -> None:
     """Draw the distribution of message rates, as the benchmark's paper does, and the rate over time.
 
     Parameters
@@ -20,7 +20,7 @@ def draw_rates(entry: CatalogEntry, path: str | Path, speedup: float | None = No
         A stream of :data:`~riot_ops.streams.catalog.CATALOG`.
     path : str or Path
         The picture; its suffix gives the format, such as ``.png`` or ``.svg``.
-    speedup : float, > 0
+    speed : float, > 0
         Event time per wall time; default: the benchmark's.
 
     Examples
@@ -37,8 +37,8 @@ def draw_rates(entry: CatalogEntry, path: str | Path, speedup: float | None = No
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("drawing a picture", "plot") from None
-    figures = entry.describe(speedup)
-    at, rate, gap = figures["rate"]["speedup"], figures["rate"], figures["gap_ms"]
+    figures = entry.describe(speed)
+    at, rate, gap = figures["rate"]["speed"], figures["rate"], figures["gap_ms"]
     curve = entry.curve(at)
     top = rate["max"] * 1.1
     figure = Figure(figsize=(11, 4.2), layout="constrained")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ def test_kinds_and_advertisements_alternate():
 
 
 def test_late_and_dirty_lines():
-    late = [int(json.loads(line)["event_time"]) for line in lines(AdvertsSource(late=0.2, late_s=2.0), 0, 5000)]
+    late = [int(json.loads(line)["event_time"]) for line in lines(AdvertsSource(late=0.2, max_delay="2s"), 0, 5000)]
     behind = [AdvertsSource.start_ms + i - time for i, time in enumerate(late)]
     assert sum(b > 0 for b in behind) / 5000 == pytest.approx(0.2, abs=0.02)
     assert 1900 < max(behind) < 2000
@@ -52,6 +53,13 @@ def test_late_and_dirty_lines():
 def test_options_and_misuse():
     assert lines(AdvertsSource(seed=1)) != lines(AdvertsSource(seed=2))
     assert generate("adverts", messages=7).finished({"message": 7})
-    for options in ({"campaigns": 0}, {"rate": 0.0}, {"late": 1.5}, {"late_s": -1.0}, {"dirt": 1}):
+    for options in (
+        {"campaigns": 0},
+        {"rate": 0.0},
+        {"late": 1.5},
+        {"max_delay": timedelta(-1)},
+        {"max_delay": 5.0},
+        {"dirt": 1},
+    ):
         with pytest.raises(ConfigError, match=next(iter(options))):
             AdvertsSource(**options)

@@ -62,7 +62,7 @@ def test_times_do_not_ascend():
     assert wait.max() < 60
     assert wait.mean() == pytest.approx(29.5, abs=0.5)
     assert np.mean(np.diff(times) < 0) == pytest.approx(0.5, abs=0.02)
-    ordered = [c[2] for c in calls(1000, spread_s=0, rate=4.0)]
+    ordered = [c[2] for c in calls(1000, max_delay="0s", rate=4.0)]
     assert ordered == [i // 4 for i in range(1000)]
 
 
@@ -80,13 +80,13 @@ def test_dirty_lines_have_their_share_and_form():
 def test_options_and_misuse():
     assert repr(generate("calls", messages=7, population=9, telemarketers=2)) == (
         "CallsSource(messages=7, seed=0, dirt=True, population=9, telemarketers=2, share=0.2, failed=0.05, rate=10.0, "
-        "spread_s=60.0)"
+        "max_delay='1min')"
     )
     assert len({c[0] for c in calls(500, population=2, telemarketers=0)}) == 2
     assert CallsSource(rate=4.0).gap_ms == 250
     for options in (
         {"population": 1}, {"population": 2.5}, {"telemarketers": -1}, {"telemarketers": 1000}, {"share": 1.5},
-        {"failed": -0.1}, {"rate": 0.0}, {"rate": float("inf")}, {"spread_s": -1.0},
+        {"failed": -0.1}, {"rate": 0.0}, {"rate": float("inf")}, {"max_delay": 60.0},
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=next(iter(options))):
             CallsSource(**options)

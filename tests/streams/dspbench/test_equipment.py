@@ -37,7 +37,7 @@ def test_lines_have_the_format_of_the_data_set():
 
 @pytest.mark.long
 def test_valves_follow_their_sensors():
-    rows = cells(60_000, holding_s=2.0)
+    rows = cells(60_000, holding="2s")
     delays, gaps = [], []
     for pair in range(3):
         sensor, valve = flips(rows, 12 + pair), flips(rows, 15 + pair)
@@ -61,11 +61,11 @@ def test_delays_grow_and_valves_may_not_follow():
 
 
 def test_line_depends_on_its_number_alone():
-    source = EquipmentSource(holding_s=1.0)
+    source = EquipmentSource(holding="1s")
     late = lines(source, 7000, 7100)
-    assert late == lines(EquipmentSource(holding_s=1.0), 0, 7100)[7000:]
+    assert late == lines(EquipmentSource(holding="1s"), 0, 7100)[7000:]
     assert late == lines(pickle.loads(pickle.dumps(source)), 7000, 7100)
-    assert late != lines(EquipmentSource(holding_s=1.0, seed=1), 7000, 7100)
+    assert late != lines(EquipmentSource(holding="1s", seed=1), 7000, 7100)
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_noise_disorder_and_dirt():
     assert odd
 
 
-@pytest.mark.parametrize("name", ["holding_s", "growth", "disorder"])
+@pytest.mark.parametrize("name", ["holding", "growth", "disorder"])
 def test_misuse_is_refused(name):
     with pytest.raises(ConfigError, match=name):
         EquipmentSource(**{name: -1})

@@ -98,14 +98,14 @@ def test_rates_are_bursts_or_uniform():
     times = table(GridSource(6000, duration="12h", format="wide"))["event_time"].combine_chunks()
     per_second = rates.observed_rates(times)
     assert set(per_second) == {0.0, 10.0}
-    curve = rates.grid(speedup=1)
+    curve = rates.grid(speed=1)
     second = np.arange(per_second.size)
     assert per_second.tolist() == [curve.rate(s + 0.5) for s in second]
     uniform = rates.observed_rates(
         table(GridSource(18_000, duration="2h24min", format="wide", burst="30min"))["event_time"].combine_chunks()
     )
     assert set(uniform) == {10.0}
-    assert rates.grid(1000, 18_000, 1800).mean == 10_000
+    assert rates.grid(1000, 18_000, "30min").mean == 10_000
 
 
 # -- model -----------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.ingest.line_time import LineTime
-from riot_ops.streams.parameters import Count, Flag, NonNegative, Positive, Share
+from riot_ops.streams.parameters import Count, Flag, NonNegativeDuration, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
@@ -47,8 +48,8 @@ class AdvertsSource(TextLineSource):
     rate : float, > 0, default 1000
         Events per second of stream time.
     late : float, 0 to 1, default 0
-        Share of events whose time lies up to ``late_s`` back.
-    late_s : float, >= 0, default 5
+        Share of events whose time lies up to ``max_delay`` back.
+    max_delay : timedelta >= 0 or text such as "10s", default "5s"
     dirt : bool, default False
         0.1 % of the lines are no events.
 
@@ -72,7 +73,7 @@ class AdvertsSource(TextLineSource):
     campaigns: Count = 100
     rate: Positive = 1000.0
     late: Share = 0.0
-    late_s: NonNegative = 5.0
+    max_delay: NonNegativeDuration = "5s"
     dirt: Flag = False
 
     @property
@@ -83,7 +84,9 @@ class AdvertsSource(TextLineSource):
         ads = self.campaigns * ADS_PER_CAMPAIGN
         times = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
         if self.late:
-            back = np.floor(self.uniforms(4, numbers) * self.late_s * 1000).astype(np.int64)
+            back = np.floor(self.uniforms(4, numbers) * as_timedelta(self.max_delay).total_seconds() * 1000).astype(
+                np.int64
+            )
             times -= np.where(self.uniforms(3, numbers) < self.late, back, 0)
         kinds = pa.array(AD_TYPES).take(pa.array(numbers % len(AD_TYPES)))
         events = pa.array(EVENT_TYPES).take(pa.array(numbers % len(EVENT_TYPES)))

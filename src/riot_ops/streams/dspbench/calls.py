@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.ingest.line_time import LineTime
-from riot_ops.streams.parameters import NonNegative, Positive, Share
+from riot_ops.streams.parameters import NonNegativeDuration, Positive, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, random_words
 
 __all__ = ["CallsSource"]
@@ -44,8 +45,8 @@ class CallsSource(TextLineSource):
         Share of the calls that are not answered.
     rate : float, > 0, default 10
         Calls per second.
-    spread_s : float, >= 0, default 60
-        Maximum delay of a call after its turn, in seconds, so that times do not ascend.
+    max_delay : timedelta >= 0 or text such as "10s", default "1min"
+        Maximum delay of a call after its turn, so that times do not ascend.
     dirt : bool, default True
         0.5 % of the lines are bad: cut off, without a real time, or with something else where it says how long the
         call lasted, or whether it was answered.
@@ -74,7 +75,7 @@ class CallsSource(TextLineSource):
     share: Share = 0.2
     failed: Share = 0.05
     rate: Positive = 10.0
-    spread_s: NonNegative = 60.0
+    max_delay: NonNegativeDuration = "1min"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,7 +99,7 @@ class CallsSource(TextLineSource):
         callee = np.where(selling, _telephone(self.random_words(5, numbers)), book[friend])
         least, most = (np.where(selling, pitch, talk) for pitch, talk in zip(PITCHES, TALKS, strict=True))
         seconds = least + self._below(6, numbers, most - least + 1)
-        wait = self.uniforms(7, numbers) * self.spread_s * 1000
+        wait = self.uniforms(7, numbers) * as_timedelta(self.max_delay).total_seconds() * 1000
         time = format_times((self.start_ms + numbers * self.gap_ms + wait).astype(np.int64) // 1000, "s")
         answered = pa.array(["true", "false"]).take(pa.array((self.uniforms(8, numbers) < self.failed).astype(np.int8)))
         call = [pa.array(book[caller]).cast(pa.string()), pa.array(callee).cast(pa.string()), time]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.parameters import as_timedelta
 from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.noise import normal
-from riot_ops.streams.parameters import Flag, NonNegative, Positive, Share
+from riot_ops.streams.parameters import Flag, NonNegative, PositiveDuration, Share
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["EquipmentSource"]
@@ -31,7 +32,7 @@ class EquipmentSource(TextLineSource):
 
     A line has 66 cells with tabs between, in the order of the DEBS 2012 Grand Challenge: ``ts`` in ns, a counter, ten
     measurements, the states ``bm05`` to ``bm10``, and 48 measurements more. A sensor changes its state after a time
-    that is exponential with a mean of ``holding_s``; its valve follows after ``200 ms (1 + growth t)``, t in hours,
+    that is exponential with a mean of ``holding``; its valve follows after ``200 ms (1 + growth t)``, t in hours,
     with a standard deviation of 5 ms, and not at all with a probability of 0.001. The measurements are whole numbers
     that change every ten seconds.
 
@@ -40,8 +41,8 @@ class EquipmentSource(TextLineSource):
     messages : int or None, default None
         Number of lines; None: without end.
     seed : int, default 0
-    holding_s : float > 0, default 60.0
-        Mean time between two changes of a sensor, in seconds.
+    holding : timedelta > 0 or text such as "10s", default "1min"
+        Mean time between two changes of a sensor.
     growth : float >= 0, default 0.0
         Growth of a delay per hour, as a share of 200 ms.
     noise : bool, default False
@@ -66,7 +67,7 @@ class EquipmentSource(TextLineSource):
     line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>\t.*)", "ns")
     gap_ms = TICK / 1e6
 
-    holding_s: Positive = 60.0
+    holding: PositiveDuration = "1min"
     growth: NonNegative = 0.0
     noise: Flag = False
     disorder: Share = 0.01
@@ -81,7 +82,7 @@ class EquipmentSource(TextLineSource):
         times, valve, follows = known.get(sensor, (nothing, nothing, np.empty(0, np.bool_)))
         while not times.size or times[-1] <= until:
             numbers = np.arange(times.size, 2 * times.size + 64)
-            gaps = -np.log1p(-self.uniforms(10 + sensor, numbers)) * self.holding_s * 1e9
+            gaps = -np.log1p(-self.uniforms(10 + sensor, numbers)) * as_timedelta(self.holding).total_seconds() * 1e9
             start = int(times[-1]) if times.size else 0
             new = start + np.cumsum(gaps.astype(np.int64) + 1)
             spread = np.array([normal(h) for h in self.random_words(20 + sensor, numbers)])

@@ -75,7 +75,7 @@ def measures(
         for one in name or known:
             for entry in streams:
                 workload = application_workload(one, entry.name, base / f"{one}-{entry.name}")
-                pace = {"curve": entry.curve(entry.speedup)} if entry.name in workload.sources else None
+                pace = {"curve": entry.curve(entry.speed)} if entry.name in workload.sources else None
                 length = duration or (run.run_s if quick else WEEK_S)
                 outcome = run.outcome(f"{one}/{entry.name}", one, workload, pace, length)
                 results.add(outcome)

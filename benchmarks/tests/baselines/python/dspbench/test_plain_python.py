@@ -66,7 +66,7 @@ CASES = [
     ("statistics", {}, {"field": "frac_bytes"}),
 ]
 #: Options of generated streams in which little happens in a few seconds, or nothing is wrong.
-LIVELY = {"equipment": {"holding_s": 0.4}, "searches": {"dirt": True}, "packets": {"dirt": True, "records": 700}}
+LIVELY = {"equipment": {"holding": "0.4s"}, "searches": {"dirt": True}, "packets": {"dirt": True, "records": 700}}
 
 
 @pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
