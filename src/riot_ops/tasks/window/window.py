@@ -17,7 +17,7 @@ from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
 from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
 from riot_ops.tasks.window.windowing.window_task import ZERO, WindowTask
-from riot_ops.windows import Calendar, Count, Hopping, Session, Sliding, Unbounded, frame_from
+from riot_ops.windows import Calendar, Count, Hopping, Session, Sliding, Tumbling, Unbounded, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
@@ -50,10 +50,12 @@ class Window(WindowTask, SketchTask):
         By output field ``(field, function, option …)``, or the function alone for one of records, see below.
     emit : "final", "each", "update", duration or None, default None
         "final": emit a result when a window is closed; "each": at each record, the current result of every window that
-        contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch; a duration
-        such as "10s", also for those: at its multiples of stream time, for each key with records since the last one, as
-        key, ``event_time`` (the microsecond before the multiple) and aggregates, and at the end of the stream. None:
-        "each" for sliding and unbounded windows, which are never closed, "final" for others.
+        contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch. A duration
+        such as "10s": at its multiples of stream time (less ``allowed_lateness``, and counted from the origin of the
+        frame). For tumbling, hopping and calendar windows these are the current results of open windows with records
+        since the last multiple, besides the final ones; for unbounded windows the only ones, of each key with records
+        since the last multiple, as key, ``event_time`` and aggregates, and at the end of the stream. None: "each" for
+        sliding and unbounded windows, which are never closed, "final" for others.
     secret : Secret or None, default None
         With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
         do not count. State continues only with the same secret. None: the hash is fixed, the same in every system.
@@ -130,7 +132,8 @@ class Window(WindowTask, SketchTask):
     times, whatever the size, and those of the window are read once per key and (micro-)batch.
 
     Elsewhere a result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the
-    microsecond before the window's end (for a session: before the multiple at which it was closed), its ``seq`` the
+    microsecond before the window's end (for a session: before the multiple at which it was closed; for a current
+    result: before the multiple of the duration), its ``seq`` the
     message that advanced stream time, see :mod:`riot_ops.core.order`. A count window has ``seq`` and event time of the
     record that filled it, and starts and ends at its first and last event time.
 
@@ -220,14 +223,15 @@ class Window(WindowTask, SketchTask):
         running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
         emit = self.emit or ("each" if running or sliding else "final")
         words = ("each", "update") if running else ("each",) if sliding else ("final", "each")
-        if running and isinstance(emit, str) and emit not in EMISSIONS:
+        at_multiples = running or isinstance(self.frame, (Tumbling, Hopping, Calendar))
+        if at_multiples and isinstance(emit, str) and emit not in EMISSIONS:
             with contextlib.suppress(ConfigError):  # refused below, with what is allowed
                 emit = duration(emit)
         object.__setattr__(self, "emit", emit)
-        if emit not in words and not (running and isinstance(emit, timedelta) and emit > ZERO):
+        if emit not in words and not (at_multiples and isinstance(emit, timedelta) and emit > ZERO):
             raise ConfigError(
                 f"emit = {self.emit!r} is not for frame = {self.frame!r}; "
-                f"it has {' or '.join(map(repr, words))}{' or a duration longer than 0' if running else ''}"
+                f"it has {' or '.join(map(repr, words))}{' or a duration longer than 0' if at_multiples else ''}"
             )
 
     def _check_running(self) -> None:

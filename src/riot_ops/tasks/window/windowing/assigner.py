@@ -86,6 +86,8 @@ class TimeAssigner(Assigner):
     retention: int
     #: Whether windows are counted from the first event time of the stream.
     from_first: bool = False
+    #: The duration at whose multiples open windows are emitted, in microseconds; 0: never.
+    tick: int = 0
 
     @abstractmethod
     def run(

@@ -33,8 +33,10 @@ ZONE_CHANGE = 26
 class CalendarWindows(TimeWindows):
     """Windows of local time: a pane is a window, and its number that of the :class:`LocalCalendar`."""
 
-    def __init__(self, stats: Sequence[Stat], each: bool, frame: Calendar, allowed_lateness: timedelta) -> None:
-        self.stats, self.each = stats, each
+    def __init__(
+        self, stats: Sequence[Stat], emit: str | timedelta, frame: Calendar, allowed_lateness: timedelta
+    ) -> None:
+        self._set_emission(stats, emit)
         self.calendar = local_calendar(frame.unit, frame.tz)
         self.allowed_lateness = to_microseconds(allowed_lateness)
         self.every, self.panes, self.offset = 1, 1, 0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, Ticks, to_microseconds
+from riot_ops.core.clock import END, NEVER, Ticks, to_microseconds
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
@@ -62,9 +62,9 @@ class TimeWindows(TimeAssigner):
     """Tumbling and hopping windows; see :mod:`riot_ops.kernels.stats.panes`."""
 
     def __init__(
-        self, stats: Sequence[Stat], each: bool, frame: Tumbling | Hopping, allowed_lateness: timedelta
+        self, stats: Sequence[Stat], emit: str | timedelta, frame: Tumbling | Hopping, allowed_lateness: timedelta
     ) -> None:
-        super().__init__(stats, each)
+        self._set_emission(stats, emit)
         size, self.offset = to_microseconds(frame.size), to_microseconds(frame.offset)
         self.from_first = frame.origin == "first"
         self.every = to_microseconds(frame.every) if isinstance(frame, Hopping) else size
@@ -73,12 +73,17 @@ class TimeWindows(TimeAssigner):
         self.retention = size + self.every
         self.room = self.panes + -(-self.allowed_lateness // self.every)
 
+    def _set_emission(self, stats: Sequence[Stat], emit: str | timedelta) -> None:
+        super().__init__(stats, emit == "each")
+        self.tick = to_microseconds(emit) if isinstance(emit, timedelta) else 0
+
     def lookback(self) -> Lookback | None:
         return Lookback(span=timedelta(microseconds=self.panes * self.every + self.allowed_lateness))
 
     def state_fields(self) -> Mapping[str, StateField]:
         origin = {"origin": StateField("int64")} if self.from_first else {}
-        return {"pane": StateField("int64", self.room, NONE), **origin}
+        fresh = {"fresh": StateField("bool", self.room, initial=False)} if self.tick else {}
+        return {"pane": StateField("int64", self.room, NONE), **origin, **fresh}
 
     def decode_state(self, table: pa.Table) -> pa.Table:
         panes = np.asarray(table.column("pane").combine_chunks().flatten()).reshape(-1, self.room)
@@ -130,6 +135,53 @@ class TimeWindows(TimeAssigner):
             here.offset = ticks.origin
             state["origin"][slots] = ticks.origin
             return here.run(task, batch, slots, state, ticks, bad)
+        if self.tick:
+            return None, self._emit_at_multiples(task, batch, slots, state, ticks, bad)
+        return self._process(task, batch, slots, state, ticks, bad)
+
+    def _emit_at_multiples(
+        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
+    ) -> TimerOutput | None:
+        """Add rows and advance time, and emit open windows where it passes a multiple of the duration."""
+        base, times = (self.offset if self.from_first else 0), ticks.moments
+        if times.size > 1 and times[0] == NEVER:
+            times = np.append(times[1], times[1:])
+        passed = (times - self.allowed_lateness - base) // self.tick
+        # the end of a stream closes all windows
+        crossings = np.flatnonzero((np.diff(passed) > 0) & (times[1:] < END))
+        parts, row, move = [], 0, 0
+        for i in [*crossings.tolist(), ticks.rows.size]:
+            last = i == ticks.rows.size
+            stop = slots.size if last else int(ticks.rows[i])
+            now = int(ticks.moments[move])
+            moves = Ticks(
+                now, ticks.rows[move:i] - row, ticks.times[move:i], ticks.seq[move:i], ticks.resolution, ticks.lag,
+                ticks.origin,
+            )  # fmt: skip
+            rows = None if batch is None else batch.slice(row, stop - row)
+            if stop > row or i > move:
+                parts.append(self._process(task, rows, slots[row:stop], state, moves, bad[row:stop])[1])
+            if not last:
+                parts.append(self._open_windows(task, batch, state, int(passed[i] + 1) * self.tick + base))
+            row, move = stop, i
+        return joined_output([part for part in parts if part is not None])
+
+    def _open_windows(self, task: Any, batch: pa.RecordBatch | None, state: State, time: int) -> TimerOutput | None:
+        """Return, for a time, the windows that end later and have records since the last such time."""
+        none, ring = np.zeros(state["pane"].size, np.bool_), state["pane"]
+        n = load_due_panes(ring, none, len(ring), MAX_PANE, 0, *[NOTHING] * 3)
+        slots, panes, taken = (np.empty(n, np.int64) for _ in range(3))
+        if not n:
+            return None
+        load_due_panes(ring, none, len(ring), MAX_PANE, 0, slots, panes, taken)
+        work, fresh = Accumulators(self.stats, state, self.room, taken), state["fresh"].reshape(-1)[taken]
+        state["fresh"][:] = False
+        ended = int(self._begun(np.array([time]))[0])
+        return self._timer_output(task, batch, work, slots, panes, ended, MAX_PANE, fresh, time)
+
+    def _process(
+        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         times, present = event_times(batch)
         columns = self.stat_columns(batch, task.hash_words)
         updates = Updates(task, batch) if self.each and batch is not None else None
@@ -172,6 +224,10 @@ class TimeWindows(TimeAssigner):
                 places,
             )
             work.keep(open_groups[:n], places[:n])
+            if self.tick:
+                added = np.zeros(group_slots.size + 1, np.bool_)
+                added[groups[start:stop]] = True  # the last one is for rows without a group
+                state["fresh"].reshape(-1)[places[:n][added[open_groups[:n]]]] = True
             start, first = stop, last
             if start == slots.size and first == ticks.rows.size:
                 break
@@ -207,19 +263,28 @@ class TimeWindows(TimeAssigner):
         panes: Numbers,
         before: int,
         closed: int,
+        fresh: npt.NDArray[np.bool_] | None = None,
+        time: int | None = None,
     ) -> TimerOutput | None:
+        """Return the windows that end in ``(before, closed]``; only those with ``fresh`` panes, at a ``time``."""
         order = np.lexsort((panes, slots))
         n = full_windows(order, slots, panes, self.panes, before, closed, NOTHING, NOTHING, NOTHING)
         if not n:
             return None
         ends, first, last = (np.empty(n, np.int64) for _ in range(3))
         full_windows(order, slots, panes, self.panes, before, closed, ends, first, last)
+        if fresh is not None:
+            counts = np.cumsum(np.append(0, fresh[order]))
+            kept = counts[last] > counts[first]
+            ends, first, last = ends[kept], first[kept], last[kept]
         cells = work.merge_ranges(order, first, last)
         starts, ends = self._spans(ends)
         schema = None if batch is None else batch.schema
         columns = window_columns(task.bound_aggregates(schema), cells, starts, ends, time_type(batch))
         rows = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
         due = ends if self.from_first else -(-ends // self.period) * self.period
+        if time is not None:
+            due = np.full(ends.size, time)
         return TimerOutput(slots[order[first]], rows, due)
 
     def _add_each(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Self, cast
@@ -101,8 +102,8 @@ class WindowTask(KeyedTask, ReadableState):
 
     @property
     def ticks(self) -> bool:
-        """Whether results are emitted at multiples of a duration."""
-        return isinstance(self.emit, timedelta)
+        """Whether results are emitted only at multiples of a duration."""
+        return isinstance(self.emit, timedelta) and not isinstance(self.assigner, TimeAssigner)
 
     @functools.cached_property
     def timed(self) -> bool:
@@ -125,16 +126,16 @@ class WindowTask(KeyedTask, ReadableState):
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
-            return CalendarWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
+            return CalendarWindows(stats, self.emit, self.frame, as_timedelta(self.allowed_lateness))
         assert isinstance(self.frame, (Tumbling, Hopping))
-        return TimeWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
+        return TimeWindows(stats, self.emit, self.frame, as_timedelta(self.allowed_lateness))
 
     def clock(self) -> Clock | None:
         if self.ticks:
             return Clock(self.emit)
         if not isinstance(self.assigner, TimeAssigner):
             return None
-        period = timedelta(microseconds=self.assigner.period)
+        period = timedelta(microseconds=math.gcd(self.assigner.period, self.assigner.tick))
         lateness, ahead = as_timedelta(self.allowed_lateness), as_timedelta(self.max_ahead)
         return Clock(period, lateness, ahead, from_first=self.assigner.from_first)
 
@@ -190,7 +191,7 @@ class WindowTask(KeyedTask, ReadableState):
         fields = [schema.field("seq")] if "seq" in schema.names else []
         out = pa.schema(fields)
         if fields:
-            if self.ticks or (self.emit == "final" and isinstance(self.assigner, TimeAssigner)):
+            if self.ticks or (self.emit != "each" and isinstance(self.assigner, TimeAssigner)):
                 out = with_timer_ordinals(out)
             else:
                 names = ordinals(schema.names)
@@ -225,7 +226,9 @@ class WindowTask(KeyedTask, ReadableState):
     def lookback(self) -> Lookback | None:
         if isinstance(self.frame, Sliding):
             return self.assigner.lookback() if self.ttl is None else None
-        return None if self.emit == "each" else self.assigner.lookback()  # windows that are not full have results, too
+        if self.emit == "each" or isinstance(self.emit, timedelta):  # windows that are not full have results, too
+            return None
+        return self.assigner.lookback()
 
     def state_fields(self) -> Mapping[str, StateField]:
         assigner = self.assigner
