@@ -223,3 +223,19 @@ def test_numbers_are_unique_over_partitions(spark):
 
     rows = spark.range(0, 30, 1, 3).mapInArrow(numbers, "seq long, id long").collect()
     assert {r.id: r.seq for r in rows} == {i: (i // 10 << 40) + i % 10 for i in range(30)}
+
+
+def test_stateless_task_rejects_rounded_numbers(spark):
+    class Halves(t.StatelessTask):  # nested, so that it is pickled by value
+        code = "HLV"
+
+        def requires(self):
+            return {"value": "number"}
+
+        def apply(self, batch, dead):
+            return batch
+
+    out = transform(Halves(), spark.createDataFrame([(1, 7), (2, 2**53 + 1)], "seq long, value long"))
+    first, second = sorted(out.collect(), key=lambda row: row["seq"])
+    assert (first["value"], first["_error"], second["value"]) == (7, None, None)
+    assert json.loads(second["_error"])["reason"] == "out_of_range"

@@ -20,7 +20,7 @@ from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
 from riot_ops.kernels.arrays.arrow import concat_batches, replace_column
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.session import Session
-from riot_ops.spark.buckets import group_by_bucket
+from riot_ops.spark.blocks import group_by_bucket
 from riot_ops.streams import generate, replay
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.streams.files import write

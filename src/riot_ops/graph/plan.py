@@ -2,22 +2,21 @@
 
 Stage 0 runs at the source and holds the stateless steps that no keyed step precedes. Each later stage
 begins with a shuffle by its partition fields. It holds every keyed step that those fields suit, the
-stateless steps downstream of them, and stateless steps before them that fan out (:mod:`riot_ops.graph.fanout`).
-Stages that do not read each other's output share a shuffle.
-Records are addressed to the stage that reads them; stages in between pass them on unchanged.
+stateless steps downstream of them, and those before them that fan out, where one stream then crosses the shuffle
+instead of many. Stages that do not read each other's output share a shuffle. Records are addressed to the
+stage that reads them; stages in between pass them on unchanged.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, emits_per_batch
-from riot_ops.graph.fanout import move_downstream
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -30,6 +29,8 @@ __all__ = ["NoStageError", "Plan", "Stage", "plan", "plan_steps"]
 
 #: Stands for no limit of instances.
 UNLIMITED = sys.maxsize
+#: Number of streams with a common root from which on the root crosses instead: each has about as many records.
+MIN_FAN_OUT = 4
 
 
 class NoStageError(Exception):
@@ -213,7 +214,7 @@ class _Planner:
         for place, earlier in enumerate(self.stages):
             for later in self.stages[place + 1 :]:
                 produced = {stream for stream, found in self.produced.items() if earlier.index in found}
-                for moved in move_downstream(earlier, later, produced, readers, settled):
+                for moved in _move_downstream(earlier, later, produced, readers, settled):
                     self.produced[moved] = {later.index: self.produced[moved][earlier.index]}
 
     def _place_stateless(self, step: Step) -> None:
@@ -305,3 +306,57 @@ def _writes(step: Step) -> frozenset[str] | None:
 
 def _union(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] | None:
     return None if a is None or b is None else a | b
+
+
+def _move_downstream(
+    earlier: Stage, later: Stage, produced: Set[str], readers: Mapping[str, Set[str]], settled: Set[str]
+) -> list[str]:
+    """Move stateless steps into the one later stage that reads their output; returns the moved steps.
+
+    Parameters
+    ----------
+    produced : set of str
+        The streams that the earlier stage produces.
+    readers : mapping of str to set of str
+        The steps that read each stream.
+    settled : set of str
+        The steps that decide which streams cross; the others only follow.
+    """
+    steps = {step.id: step for step in earlier.steps}
+    chains = {entry: found for entry in later.entries if (found := _chain(entry, steps, later, readers))}
+    roots: dict[str, list[str]] = {}
+    for entry, chain in chains.items():
+        if chain[-1].id in settled and (root := chain[-1].inputs[0]) in produced:
+            roots.setdefault(root, []).append(entry)
+    crossing = {root for root, entries in roots.items() if len(entries) >= MIN_FAN_OUT}
+    moved: dict[str, None] = {}
+    for entry, chain in chains.items():
+        root = chain[-1].inputs[0]
+        if root in crossing:
+            del later.entries[entry]
+            earlier.outputs.discard(entry)
+            earlier.outputs.add(root)
+            later.entries.setdefault(root, set()).add(chain[-1].id)
+            moved |= dict.fromkeys(step.id for step in chain)
+    later.steps[:0] = [step for step in earlier.steps if step.id in moved]
+    earlier.steps[:] = [step for step in earlier.steps if step.id not in moved]
+    return list(moved)
+
+
+def _chain(entry: str, steps: Mapping[str, Step], later: Stage, readers: Mapping[str, Set[str]]) -> Sequence[Step]:
+    """Return the steps upstream of a stream that may run in the later stage, the nearest first."""
+    found: list[Step] = []
+    allowed: Set[str] = {step.id for step in later.steps}
+    stream = entry
+    while (step := steps.get(stream)) is not None and readers[stream] <= allowed and _may_move(step, later):
+        found.append(step)
+        allowed, stream = {step.id}, step.inputs[0]
+    return found
+
+
+def _may_move(step: Step, later: Stage) -> bool:
+    """Whether a step gives the same output for records that arrive in buckets."""
+    if not isinstance(step.operator, Operator) or step.keyed or len(step.inputs) != 1:
+        return False
+    writes = step.operator.writes()
+    return writes is not None and not writes & {*later.partition}

@@ -15,7 +15,6 @@ from riot_ops.core.clock import FIRST_HEARTBEAT
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import ordinals
-from riot_ops.core.output_checks import checked_mask
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.renumber import Renumber
@@ -24,7 +23,7 @@ from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, with_ordinals
-from riot_ops.runtime.inexact_numbers import apply_stateless, inexact_fields, reject_inexact
+from riot_ops.runtime.operator_calls import apply_stateless, checked_mask, inexact_fields, reject_inexact
 from riot_ops.runtime.routing import add_instances
 from riot_ops.runtime.state import KeyedState
 

@@ -18,7 +18,7 @@ from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
-from riot_ops.runtime.inexact_numbers import apply_stateless
+from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]

@@ -30,7 +30,6 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.order import TIMER_ORDINALS
-from riot_ops.core.output_checks import check_batch
 from riot_ops.core.parameters import as_names, as_timedelta
 from riot_ops.core.special_operators import AligningOperator, PeriodicOperator, PooledOperator
 from riot_ops.kernels.arrays.arrow import concat_batches
@@ -41,7 +40,7 @@ from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mar
 from riot_ops.kernels.arrays.lazy_rows import SMALL, AnyRows, Rows, materialize, take_columns
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, in_order, sort_rows, with_ordinals
-from riot_ops.runtime.inexact_numbers import inexact_fields, reject_inexact
+from riot_ops.runtime.operator_calls import check_batch, inexact_fields, reject_inexact
 from riot_ops.runtime.snapshot import (
     check_identity,
     decode_field,

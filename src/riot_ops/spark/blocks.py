@@ -14,6 +14,8 @@ from typing import Any
 
 import mmh3
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
@@ -25,10 +27,11 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.arrays.arrow import batch_bytes
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
+from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.arrays.lazy_rows import take_columns
+from riot_ops.kernels.jit import kernel
 from riot_ops.runtime.batches import concatenate, unify_schemas
-from riot_ops.spark.buckets import group_by_bucket
 
 __all__ = [
     "BLOCKS",
@@ -44,6 +47,7 @@ __all__ = [
     "blocks_to_batch",
     "blocks_to_frame",
     "bucket_labels",
+    "group_by_bucket",
 ]
 
 #: The labels of the buckets of each stage, see :func:`bucket_labels`.
@@ -324,3 +328,34 @@ class Packer:
             self.last_us,
             encode(unify_schemas(batches), self._buffering, self._trials.setdefault(stream, CompressionTrial())),
         )
+
+
+@kernel
+def _group_by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
+    """Group row numbers by bucket (a stable counting sort); ``place`` has one element per bucket."""
+    for i in range(h1.size):
+        starts[h1[i] % n + np.uint64(1)] += 1
+    for b in range(1, starts.size):
+        starts[b] += starts[b - 1]
+    for b in range(place.size):
+        place[b] = starts[b]
+    for i in range(h1.size):
+        b = h1[i] % n
+        rows[place[b]] = i
+        place[b] += 1
+
+
+def group_by_bucket(
+    columns: Sequence[pa.Array], size: int, buckets: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return ``(rows, starts)``: the row numbers by bucket; those of bucket b begin at ``starts[b]``.
+
+    >>> rows, starts = group_by_bucket([pa.array(["a", "b", "a"])], 3, 1)
+    >>> rows.tolist(), starts.tolist()
+    ([0, 1, 2], [0, 3])
+    """
+    h1, _ = hash_columns(list(columns), size)
+    rows, starts = np.empty(size, np.int64), np.zeros(buckets + 1, np.int64)
+    # the low bits choose the slot in a bucket's hash table, the high ones the bucket
+    _group_by_bucket(h1 >> np.uint64(32), np.uint64(buckets), rows, starts, np.empty(buckets, np.int64))
+    return rows, starts

@@ -6,6 +6,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -38,6 +39,7 @@ from riot_ops.runtime.error_column import (
     rejected_rows,
     result_schema,
 )
+from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, bucket_labels
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
@@ -407,7 +409,7 @@ def _stateless(task: Operator, result: pa.Schema) -> Callable[[Iterable[pa.Recor
         assert isinstance(task, StatelessOperator)
         dead = DeadLetters(task.name())
         for batch in with_seq(batches):
-            yield from apply_to_accepted(task.batches, batch, dead, result)
+            yield from apply_to_accepted(partial(apply_stateless, task), batch, dead, result)
 
     return apply
 

@@ -23,7 +23,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
 from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
-from riot_ops.runtime.inexact_numbers import apply_stateless
+from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.dataframe_transform import to_utc
 

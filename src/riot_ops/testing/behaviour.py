@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.output_checks import checked_mask
 from riot_ops.kernels.arrays.lazy_rows import Rows as LazyRows
 from riot_ops.kernels.arrays.lazy_rows import materialize as all_of
 from riot_ops.kernels.arrays.lazy_rows import select
+from riot_ops.runtime.operator_calls import checked_mask
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table

@@ -1,18 +1,24 @@
-"""Rejection of the records whose numbers a task would round: one rule for all tasks that compute in float64."""
+"""Call methods of operators, which users may have written, and check their input and their results.
+
+One rule for all tasks that compute in float64: they do not see records whose numbers they would round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import Operator, StatelessOperator
-from riot_ops.core.output_checks import checked_batches
+from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.operator import FilterOperator, Operator, StatelessOperator
 from riot_ops.kernels.arrays.exact import inexact_rows
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, materialize, select
 
-__all__ = ["apply_stateless", "reject_inexact"]
+__all__ = ["apply_stateless", "check_batch", "checked_mask", "inexact_fields", "reject_inexact"]
 
 #: Types whose numbers float64 holds, by id: comparing ids costs less than anything else.
 _NARROW = frozenset(
@@ -47,4 +53,25 @@ def apply_stateless(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLe
     """Yield the output of a task without state for a batch, without the records whose numbers it would round."""
     if fields := task.float64_fields and inexact_fields(task, batch.schema):
         batch = materialize(reject_inexact(batch, fields, dead))
-    return checked_batches(task, batch, dead)
+    for result in task.batches(batch, dead):
+        yield result if isinstance(result, pa.RecordBatch) else check_batch(task, "apply", result)
+
+
+def checked_mask(task: FilterOperator, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    """The result of :meth:`FilterOperator.passes`; :class:`ConfigError` unless it is None or one bool per row."""
+    passes = task.passes(batch, dead)
+    if passes is None or (getattr(passes, "dtype", None) == np.bool_ and passes.shape == (batch.num_rows,)):
+        return passes
+    raise ConfigError(
+        f"{type(task).__name__}.passes must return {batch.num_rows} bools, one per row, got {value_text(passes)}"
+    )
+
+
+def check_batch(task: Operator, method: str, result: Any) -> pa.RecordBatch:
+    """Return the result of a task's method; :class:`ConfigError` unless it is a record batch."""
+    if isinstance(result, pa.RecordBatch):
+        return result
+    raise ConfigError(
+        f"{type(task).__name__}.{method} returned {'None' if result is None else f'a {type(result).__name__}'}; "
+        "it must return a pyarrow.RecordBatch, without rows if there is no output"
+    )
