@@ -102,6 +102,19 @@ def wanted(records):
     }
 
 
+def test_restart_keeps_the_records_of_keys_with_few():
+    """Key b keeps more records than a place has at first; all their values are what a fresh state has."""
+    records = [*stamped([("b", 0, None, None)] * 9 + [("a", 1, 5.0, 1), ("b", 0, None, None), ("a", 0, None, None)])]
+    task = t.Window(by="key", frame=w.Sliding("1min"), aggregates=AGGREGATES)
+    last = results(task, records, 1)[-1]
+    assert (last["some"], last["kinds"], last["sum"], last["total"], last["n"]) == (1, 1, 5.0, 1, 2)
+    early = [
+        (key, second - (NOON - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds(), *rest)
+        for key, second, *rest in records[:9]
+    ]
+    assert [row["n"] for row in results(task, early, 1)] == [*range(1, 10)]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(

@@ -51,6 +51,13 @@ class SlidingWindows(Assigner):
             max(width, 1) * (64 if kind == "object" else np.dtype(kind).itemsize) for kind, width, _ in cells
         )
         self.room = INITIAL_ROOM if self.by_time else max(self.size - 1, 1)
+        #: Fields of the state with a place for each record that a key may keep, as many in each.
+        self._places = {"at": StateField("int64", INITIAL_ROOM, growable=True)} | {
+            name: StateField(dtype, INITIAL_ROOM * max(width, 1), initial if np.isscalar(initial) else 0.0, True)
+            for stat in stats
+            for name, (dtype, width, initial) in stat.cells().items()
+            if dtype != "object"
+        }
 
     def lookback(self) -> Lookback | None:
         return None if self.by_time or self.full else Lookback(self.size - 1)
@@ -59,12 +66,13 @@ class SlidingWindows(Assigner):
         if not self.by_time:
             return {"seen": StateField("int64")}
         times = {name: StateField("int64", 0, NONE) for name in ("begin", "latest")}
-        return {"kept": StateField("int64"), **times, "at": StateField("int64", INITIAL_ROOM, growable=True)}
+        return {"kept": StateField("int64"), **times, "at": self._places["at"]}
 
     def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with the aggregates of their windows."""
         times = np.zeros(slots.size, np.int64)
         if self.by_time:
+            self._widen(state, 0)
             times, _ = microseconds(batch.column("event_time"))
             late = np.zeros(slots.size, np.bool_)
             if find_late(slots, times, state["latest"], late):
@@ -183,15 +191,7 @@ class SlidingWindows(Assigner):
             state["at"][keys[of], within] = at[records]
 
     def _widen(self, state: State, room: int) -> None:
-        """Make room for a number of records per key."""
-        before = self._room_of(state)
-        if room <= before:
-            return
-        fields = {"at": self.state_fields()["at"]} | {
-            name: StateField(dtype, INITIAL_ROOM * max(width, 1), initial if np.isscalar(initial) else 0.0, True)
-            for stat in self.stats
-            for name, (dtype, width, initial) in stat.cells().items()
-            if dtype != "object"
-        }
-        for name, field in fields.items():
+        """Make room for a number of records per key: as much in each field, which a restart does not give them."""
+        room = max(room, *(state[name].shape[1] * INITIAL_ROOM // field.shape for name, field in self._places.items()))
+        for name, field in self._places.items():
             state[name] = field.widen(state[name], room * field.shape // INITIAL_ROOM)
