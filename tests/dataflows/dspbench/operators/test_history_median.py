@@ -39,6 +39,21 @@ def test_forecasts_equal_lists(steps, window):
     assert [(row["key"], row["x"], row["to_come"]) for row in rows] == wanted
 
 
+@pytest.mark.parametrize("past", [[5.0, 0.0], [-1.0, 0.0, -1.0], [0.0] * 9, [3.0, 0.0, 0.0, 0.0, 0.0, -2.0, 0.0]])
+@pytest.mark.parametrize("window", [4, 31])
+def test_restart_keeps_zeros(past, window):
+    """A snapshot leaves out the places in which no key has another value than 0."""
+    task = HistoryMedian(now="is_now", value="x", window=window)
+    session, kept = task.session(), []
+    for x in past * 3:
+        session.push({"is_now": False, "x": x})
+        data, session = session.snapshot(), task.session()
+        session.restore(data)
+        kept.append(x)
+        forecast = (1.0 + statistics.median(kept[-window:])) / 2
+        assert session.push({"is_now": True, "x": 1.0}) == [{"is_now": True, "x": forecast}]
+
+
 def test_default_history_is_a_month():
     session = HistoryMedian().session()
     session.push_many({"open": False, "value": 100.0 if day < 17 else 0.0} for day in range(33))

@@ -137,15 +137,21 @@ class HistoryMedian(ValueTask):
         rows, out = np.empty(values.size, np.int64), np.empty(values.size)
         now = flags.to_numpy(zero_copy_only=False)
         found = row = 0
+        # after a restart the fields have only the places up to the last value other than 0
+        width = max(state["ring"].shape[1], state["ranked"].shape[1], int(state["n"][slots].max(initial=0)))
+        self._widen(state, min(width, self.window))
         while True:
             rings = state["ring"], state["ranked"]
             found, row = _forecast(values, now, slots, self.window, *rings, state["n"], row, found, rows, out)
             if row == values.size:
                 break
-            for name, field in self.state_fields().items():
-                if field.growable:
-                    state[name] = field.widen(state[name], state[name].shape[1] + 1)
+            self._widen(state, state["ring"].shape[1] + 1)
         return replace_column(take_rows(batch, rows[:found]), self.target, out[:found])
+
+    def _widen(self, state: State, width: int) -> None:
+        for name, field in self.state_fields().items():
+            if field.growable:
+                state[name] = field.widen(state[name], width)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
