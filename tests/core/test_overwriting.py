@@ -25,7 +25,6 @@ def fields(*names):
         (t.RunningCount(by="word"), ("word", "count"), "count", r"another name \(output=\), or rename or drop"),
         (t.RunningCount(by="count"), ("count",), "count", r"\(output=\)"),
         (t.MovingAverage(by="word", window=3), ("word", "value", "count"), "count", ": rename or drop that column"),
-        (t.MovingAverage(value="count", window=3), ("count",), "count", ": rename or drop"),
         (t.RunningSummary(value="x"), ("x", "mean"), "mean", r"\(prefix=\)"),
         (t.RunningSummary(value="mean"), ("mean",), "mean", r"\(prefix=\)"),
     ],
@@ -60,6 +59,48 @@ def test_default_name_of_a_result_in_the_input_is_refused(task, names, lost, way
 def test_read_and_named_columns_may_be_overwritten(task, names):
     schema = fields(*names)
     assert checked_output_schema(task, schema) == task.output_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (
+            t.KalmanFilter(value="x", output="event_time"),
+            "writes double to the field 'event_time', which has the event",
+        ),
+        (
+            t.RunningCount(by="key", output="event_time"),
+            "writes int64 to the field 'event_time', which has the event ti",
+        ),
+        (t.RunningCount(by="key", output="seq"), "output must not be 'seq', which has the order of records"),
+        (
+            t.KalmanFilter(value="x", output="ordinal_2"),
+            "output must not be 'ordinal_2', which has the order of records",
+        ),
+        (t.Lookup(table={"a": "1"}, on="key", columns="seq"), "writes string to the field 'seq', which has the order"),
+        (t.Lookup(table={"a": "1"}, on="key", columns="ordinal"), "writes string to the field 'ordinal', which has"),
+        (
+            ro.flat_map(lambda row: [], schema={"seq": "string"}),
+            "writes string to the field 'seq', which has the order",
+        ),
+        (ro.map(dict, schema={"event_time": "string"}), "writes string to the field 'event_time', which has the event"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_order_and_time_of_records_are_not_overwritten(task, message):
+    schema = pa.schema([*fields("seq", "event_time", "x"), ("key", pa.string())])
+    with pytest.raises(ConfigError, match=message):
+        checked_output_schema(task, schema)
+    flow = ro.Dataflow("lost")
+    flow.source("rows", schema=schema).to(task, id="step").to("out")
+    with pytest.raises(ConfigError, match=f"step: .*{message}"):
+        flow.plan()
+
+
+def test_columns_of_a_file_do_not_replace_the_order(tmp_path):
+    (tmp_path / "table.csv").write_text("key,seq\na,7\n")
+    with pytest.raises(ConfigError, match="lookup writes string to the field 'seq'"):
+        ro.apply(t.Lookup(table=str(tmp_path / "table.csv"), on="key"), pa.table({"key": ["a"]}))
 
 
 def test_results_of_earlier_steps_may_be_replaced():

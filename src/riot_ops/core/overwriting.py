@@ -29,12 +29,13 @@ def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] =
     A task may overwrite a column that it reads, if the result takes its place by default; a column that a parameter
     with another value than its default names; those in ``replaces``; and the columns of time and order. It must not
     overwrite a column that only happens to have the default name of a result. ``results`` are the columns that tasks
-    before it have written, which it may replace.
+    before it have written, which it may replace. Columns of time and order must have their types.
     """
     out = task.output_schema(schema)
     writes = task.writes()
     if writes is not None and not writes:
         return out
+    _check_reserved(task, out)
     overwritten = {*schema.names} & {*out.names}
     if writes is not None:
         overwritten &= writes
@@ -50,6 +51,21 @@ def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] =
     if lost is not None:
         raise _error(task, schema, lost)
     return task.output_schema(schema)  # is cached from here on, in place of the schemas above
+
+
+def _check_reserved(task: Operator, out: pa.Schema) -> None:
+    """Raise :class:`ConfigError` if the number, an ordinal or the event time of records has become something else."""
+    if (name := getattr(task, "output", None)) == "seq" or (isinstance(name, str) and is_ordinal(name)):
+        raise ConfigError(f"{task.name()}: output must not be {name!r}, which has the order of records")
+    for field in out:
+        timed = field.name == "event_time"
+        if (timed and not pa.types.is_timestamp(field.type)) or (
+            (field.name == "seq" or is_ordinal(field.name)) and not pa.types.is_integer(field.type)
+        ):
+            raise ConfigError(
+                f"{task.name()} writes {field.type} to the field {field.name!r}, which has the "
+                f"{'event time' if timed else 'order'} of records: give its result another name"
+            )
 
 
 def results_of(task: Operator, schema: pa.Schema, out: pa.Schema, results: Set[str]) -> Set[str]:
