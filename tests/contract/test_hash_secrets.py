@@ -216,7 +216,7 @@ def test_dataflow_restarts_with_the_same_secret_only(task, tmp_path):
     rows = [{"v": "a", "event_time": NOON}, {"v": "b", "event_time": NOON}]
 
     def run(secret):
-        return flow(task.replace(secret=secret)).run(rows, checkpoint=tmp_path / "state", out=tmp_path / "out")
+        return flow(task.replace(secret=secret)).run(rows, checkpoint=tmp_path / "state", folder=tmp_path / "out")
 
     run(Secret(WORD))
     run(Secret(WORD))
@@ -343,7 +343,7 @@ def test_spark_query_continues_with_the_same_secret_only(spark, tmp_path):
     table = pa.Table.from_batches([batch(["a", "b", "a", "ü" * 20, "b"])])
 
     def start(word):
-        places = {"checkpoint": tmp_path / "state", "out": tmp_path / "out"}
+        places = {"checkpoint": tmp_path / "state", "folder": tmp_path / "out"}
         query = sketches(word).start(spark, table, **places)
         query.wait(timeout="4min")
         return query

@@ -66,7 +66,7 @@ def flow():
 
 #: By API, a function that creates files at a path.
 PLACES = {
-    "out": lambda path: flow().run([{"value": 1.0}], out=path),
+    "out": lambda path: flow().run([{"value": 1.0}], folder=path),
     "checkpoint": lambda path: flow().run([{"value": 1.0}], checkpoint=path),
     "sink": lambda path: flow().run([{"value": 1.0}], sinks=ParquetSink(path)),
     "spool": lambda path: os.makedirs(MQTTSource(url="memory://x", topics=["#"], client_id="a", spool=path).spool),

@@ -60,7 +60,7 @@ def test_unknown_choice_is_refused_with_the_known_ones(kind, name):
         ("voip_stream", "per_word", 0),
         ("voip_stream", "variation_error", 0),
         ("machine_outlier", "decay", -1),
-        ("etl", "batch", 0),
+        ("etl", "batch_size", 0),
         ("stats", "average_window", 0),
         ("reinforcement_learner", "feedback_every", 0),
         ("reinforcement_learner", "explore", -0.5),

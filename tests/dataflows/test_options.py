@@ -34,7 +34,7 @@ SECRET = Secret("x")
         ("etl", ETL, "partial", False, "join", "partial", True, False),
         ("etl", ETL, "store", "memory", "insert", "store", "azure-table://", "memory"),
         ("etl", ETL, "table", "other", "insert", "table", "readings", "other"),
-        ("etl", ETL, "batch", 7, "insert", "batch", 100, 7),
+        ("etl", ETL, "batch_size", 7, "insert", "batch_size", 100, 7),
         ("etl", ETL, "credential", SECRET, "insert", "credential", None, SECRET),
         ("etl", {**ETL, "publish": {"url": "mqtt://a", "topic": "x"}}, "publish", {"url": "mqtt://b", "topic": "x"},
          "publish", "url", "mqtt://a", "mqtt://b"),
@@ -105,8 +105,8 @@ def test_instances_of_the_predicting_tasks():
 def test_rows_per_transaction_of_a_database_are_the_benchmarks():
     for stream, batch in (("city", 100), ("taxi", 10), ("fit", 10), ("grid", 100)):
         flow = dataflows.etl(stream, variant="sql", store="sqlite://", table="x")
-        assert flow.nodes["insert"].task.batch == batch
-        assert dataflows.etl(stream, store="sqlite://").nodes["insert"].task.batch == 100
+        assert flow.nodes["insert"].task.batch_size == batch
+        assert dataflows.etl(stream, store="sqlite://").nodes["insert"].task.batch_size == 100
 
 
 def test_taxi_alone_is_not_interpolated():

@@ -117,7 +117,7 @@ def test_normal_is_clipped_and_correlated():
 
 
 def test_bimodal_has_two_modes():
-    curve = rates.bimodal(10, 100, period="100s", share=0.3, ramp=0, noise=0.02, periods=50, steps=100)
+    curve = rates.bimodal(10, 100, period="100s", share=0.3, transition=0, noise=0.02, periods=50, steps=100)
     share, _ = rates.histogram(curve, bins=[0, 12, 90, 111])
     assert share.tolist() == pytest.approx([0.3, 0, 0.7])
     assert curve.mean == pytest.approx(0.3 * 10 + 0.7 * 100, rel=0.01)
@@ -162,7 +162,7 @@ def test_arrivals_equal_hand_computed_times():
         (lambda: rates.normal(5, -1, duration="5s"), "std must be"),
         (lambda: rates.normal(5, 1, 3, 3, duration="5s"), "low < high"),
         (lambda: rates.normal(5, 1, duration="0s"), "duration"),
-        (lambda: rates.bimodal(1, 2, period="5s", share=0.95, ramp=0.05), "share"),
+        (lambda: rates.bimodal(1, 2, period="5s", share=0.95, transition=0.05), "share"),
         (lambda: rates.bimodal(1, 2, period="0s"), "period must be > 0"),
         (lambda: rates.grid(burst="0s"), "burst must be > 0"),
         (lambda: rates.constant(5).scaled(float("inf")), "speed must be"),
@@ -175,8 +175,8 @@ def test_arrivals_equal_hand_computed_times():
         (lambda: rates.normal(5, 1, duration="5s", correlation=1.0), "correlation"),
         (lambda: rates.normal(5, 1, duration="5s", correlation=-1.0), "correlation"),
         (lambda: rates.bimodal(1, 2, period="5s", share=0), "share"),
-        (lambda: rates.bimodal(1, 2, period="5s", ramp=-0.01), "ramp"),
-        (lambda: rates.bimodal(1, 2, period="5s", share=0.5, ramp=0.25), "share"),
+        (lambda: rates.bimodal(1, 2, period="5s", transition=-0.01), "transition"),
+        (lambda: rates.bimodal(1, 2, period="5s", share=0.5, transition=0.25), "share"),
         (lambda: rates.constant(5).scaled(0), "speed must be"),
         (lambda: rates.Curve([1], 2.0), "every must be a timedelta or a text"),
         (lambda: rates.Curve([[1, 2]]), "rates must be"),
@@ -191,7 +191,7 @@ def test_shapes_equal_hand_computed_rates():
     assert rates.saw_tooth(100, 200, period="2s", steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
     assert rates.saw_tooth(100, 200, period="2s", steps=4).step == 0.5
     assert rates.saw_tooth(0, 1, period="2s").rates.size == 100
-    two = rates.bimodal(10, 20, period="20s", share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
+    two = rates.bimodal(10, 20, period="20s", share=0.2, transition=0.2, noise=0, periods=2, steps=10)
     # low up to 1/5, high from 2/5 to 4/5; the middle of a step on a ramp is a quarter up or down
     assert two.rates.tolist() == pytest.approx([10, 10, 12.5, 17.5, 20, 20, 20, 20, 17.5, 12.5] * 2)
     assert two.step == 2
@@ -227,7 +227,7 @@ def test_normal_covers_the_duration_in_steps():
 
 
 def test_noise_stays_within_four_deviations():
-    curve = rates.bimodal(100, 100, period="1s", ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
+    curve = rates.bimodal(100, 100, period="1s", transition=0, noise=0.1, periods=3000, steps=100, seed=1)
     assert curve.rates.min() == pytest.approx(60)
     assert curve.rates.max() == pytest.approx(140)
     assert curve.rates.std() == pytest.approx(10, rel=0.02)

@@ -61,7 +61,7 @@ def _script(*events):
 @pytest.mark.parametrize("events", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE(0.002))])
 def test_restarts_after_crashes_and_ends(tmp_path, events):
     source = _script(*events)
-    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
+    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
     ends = events.count(EOF)
     for _ in events:
         try:
@@ -81,7 +81,7 @@ def test_restarts_after_crashes_and_ends(tmp_path, events):
 def test_restart_after_crash_before_end(tmp_path):
     batch = job.table(100).combine_chunks().to_batches()[0]
     source = ScriptedSource([batch, ABORT])
-    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
     with pytest.raises(ConnectorError):
         job.dataflow().run(source, **options)
     job.dataflow().run(source, **options)  # only the end is left
@@ -89,7 +89,7 @@ def test_restart_after_crash_before_end(tmp_path):
 
 
 def test_restart_of_finished_run_adds_nothing(tmp_path):
-    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     job.dataflow().run(job.table(1000), **options)
     before = file_contents(tmp_path / "out")
     job.dataflow().run(job.table(1000), **options)
@@ -97,11 +97,11 @@ def test_restart_of_finished_run_adds_nothing(tmp_path):
 
 
 def test_output_of_another_run_is_refused(tmp_path):
-    job.dataflow().run(job.table(100), out=tmp_path / "out")
+    job.dataflow().run(job.table(100), folder=tmp_path / "out")
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+        job.dataflow().run(job.table(100), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(ConnectorError, match="overwrite=True"):  # the second try is refused like the first
-        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+        job.dataflow().run(job.table(100), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
 
 
 def test_state_of_other_dataflow_is_refused(tmp_path):
@@ -195,7 +195,12 @@ def test_restart_of_killed_query(spark, tmp_path, rows, kills):
 
 @pytest.mark.spark
 def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
-    options = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "max_records": 300, "partitions": 2}
+    options = {
+        "folder": tmp_path / "out",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "max_records": 300,
+        "partitions": 2,
+    }
 
     def start():
         return job.dataflow().start(spark, _script(None, ABORT, None), **options)
@@ -235,6 +240,6 @@ def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
         with pytest.raises(StateError, match=complaint):
             job.dataflow().start(spark, _script(), **options)
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
+        job.dataflow().start(spark, _script(), folder=tmp_path / "out", checkpoint=str(tmp_path / "new"))
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
+        job.dataflow().start(spark, _script(), folder=tmp_path / "out", checkpoint=str(tmp_path / "new"))

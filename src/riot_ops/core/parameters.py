@@ -201,7 +201,7 @@ def _types(cls: type[Any]) -> dict[str, Any]:
 
 
 def _has_own_check(declared: Any) -> bool:
-    return get_origin(declared) is Annotated and OWN_CHECK in declared.__metadata__
+    return any(get_origin(one) is Annotated and OWN_CHECK in one.__metadata__ for one in _members(declared))
 
 
 def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:

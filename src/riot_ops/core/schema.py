@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import OWN_CHECK
 
 __all__ = [
     "EARLIEST",
@@ -20,10 +21,15 @@ __all__ = [
     "RAW",
     "SCHEMAS",
     "TIMESTAMP",
+    "SchemaLike",
     "StreamSchema",
     "arrow_type",
+    "schema_pairs",
     "stream_schema",
 ]
+
+#: Fields and their types, in the forms that users give; :func:`canonical_schema` makes pairs of them.
+SchemaLike = Annotated[pa.Schema | Mapping[str, Any] | Sequence[tuple[str, Any]], OWN_CHECK]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -375,6 +381,11 @@ def _split_fields(text: str) -> list[str]:
 def _named_type(text: str) -> tuple[str, pa.DataType]:
     name, _, dtype = text.partition(": ")
     return name, arrow_type(dtype)
+
+
+def schema_pairs(schema: SchemaLike) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of name and type that :func:`canonical_schema` has made of a task's schema."""
+    return cast("tuple[tuple[str, str], ...]", schema)
 
 
 def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple[tuple[str, str], ...] | None:

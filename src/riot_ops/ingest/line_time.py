@@ -35,7 +35,7 @@ class LineTime:
         Regular expression (RE2, without look-around) for a whole line. All of it is in named groups; those whose
         names begin with ``time`` are times, and the first of them is the line's time. A line that does not match has
         no time and is never changed.
-    format : str
+    time_format : str
         ``s``, ``ms``, ``us`` or ``ns`` for numbers since 1970; otherwise the format of a text, such as
         ``%d/%b/%Y:%H:%M:%S``. Leave fractions of a second and time zones to the other groups.
 
@@ -47,7 +47,7 @@ class LineTime:
     """
 
     pattern: str
-    format: str
+    time_format: str
 
     def __post_init__(self) -> None:
         try:
@@ -57,29 +57,31 @@ class LineTime:
         names = compiled.groupindex
         if compiled.groups != len(names) or not any(name.startswith("time") for name in names):
             raise ConfigError(f"pattern must have named groups only, one of them named time, got {self.pattern!r}")
-        if self.format not in UNITS and "%" not in self.format:
-            raise ConfigError(f"format must be s, ms, us, ns or a text with %Y and so on, got {self.format!r}")
+        if self.time_format not in UNITS and "%" not in self.time_format:
+            raise ConfigError(
+                f"time_format must be s, ms, us, ns or a text with %Y and so on, got {self.time_format!r}"
+            )
 
     def to_dict(self) -> dict[str, str]:
         """Describe the place and format of the time as JSON-able data."""
-        return {"pattern": self.pattern, "format": self.format}
+        return {"pattern": self.pattern, "time_format": self.time_format}
 
     @cached_property
     def step(self) -> int:
         """Shortest time in µs by which every time can be shifted: a day if the format has only dates."""
-        if self.format in UNITS:
-            return max(1, int(UNITS[self.format]))
-        return SECOND if re.search("%[HIMSTRcX]", self.format) else DAY
+        if self.time_format in UNITS:
+            return max(1, int(UNITS[self.time_format]))
+        return SECOND if re.search("%[HIMSTRcX]", self.time_format) else DAY
 
     def read(self, lines: pa.Array) -> npt.NDArray[np.int64]:
         """Return the times of lines in µs since 1970, ``NO_TIME`` where there is none."""
         groups = self._groups(lines)
         times = self._parse(next(column for name, column in groups.items() if name.startswith("time")))
         values = int_column(times.fill_null(0))
-        if self.format == "ns":
+        if self.time_format == "ns":
             values = values // 1000
-        elif self.format in UNITS:
-            values = values * int(UNITS[self.format])
+        elif self.time_format in UNITS:
+            values = values * int(UNITS[self.time_format])
         else:
             values = values * SECOND
         return np.where(times.is_null().to_numpy(zero_copy_only=False), NO_TIME, values)
@@ -107,15 +109,15 @@ class LineTime:
         """Return numbers in the unit of the format, or seconds; null for what is not in the format."""
         ascii_only = pc.match_substring_regex(texts, r"^[\x00-\x7f]*$")
         texts = pc.if_else(ascii_only, texts, pa.scalar(None, pa.binary())).cast(pa.string())
-        if self.format in UNITS:
+        if self.time_format in UNITS:
             valid = pc.match_substring_regex(texts, NUMBER)
             return pc.if_else(valid, texts, pa.scalar(None, pa.string())).cast(pa.int64())
-        times = pc.strptime(texts, format=self.format, unit="s", error_is_null=True)
-        real = pc.equal(pc.strftime(times, format=self.format), texts)  # 30 February is read as 1 March
+        times = pc.strptime(texts, format=self.time_format, unit="s", error_is_null=True)
+        real = pc.equal(pc.strftime(times, format=self.time_format), texts)  # 30 February is read as 1 March
         return pc.if_else(real, times, pa.scalar(None, times.type)).cast(pa.int64())
 
     def _write(self, times: pa.Array, shift: int) -> pa.Array:
-        if self.format in UNITS:
-            by: Any = shift * 1000 if self.format == "ns" else shift // int(UNITS[self.format])
+        if self.time_format in UNITS:
+            by: Any = shift * 1000 if self.time_format == "ns" else shift // int(UNITS[self.time_format])
             return pc.add(times, by).cast(pa.string())
-        return pc.strftime(pc.add(times, shift // SECOND).cast(pa.timestamp("s")), format=self.format)
+        return pc.strftime(pc.add(times, shift // SECOND).cast(pa.timestamp("s")), format=self.time_format)

@@ -203,7 +203,7 @@ def bimodal(
     *,
     period: Duration,
     share: float = 0.25,
-    ramp: float = 0.05,
+    transition: float = 0.05,
     noise: float = 0.05,
     periods: int = 7,
     steps: int = 96,
@@ -211,16 +211,18 @@ def bimodal(
 ) -> Curve:
     """Two alternating rates, such as night and day: low for a share of each period, then high.
 
-    ``ramp`` is the share of the period that each transition takes, ``noise`` the relative deviation.
+    ``transition`` is the share of the period that each transition takes, ``noise`` the relative deviation.
 
     >>> curve = bimodal(300, 3200, period="86.4s", noise=0)
     >>> curve.rate(10), curve.rate(60), curve.duration
     (300.0, 3200.0, 604.8)
     """
-    if ramp < 0 or share <= 0 or not share + 2 * ramp < 1:
-        raise ConfigError(f"share and two ramps must be parts of a period, got share={share!r}, ramp={ramp!r}")
+    if transition < 0 or share <= 0 or not share + 2 * transition < 1:
+        raise ConfigError(
+            f"share and two transitions must be parts of a period, got share={share!r}, transition={transition!r}"
+        )
     place = (np.arange(steps) + 0.5) / steps
-    shape = np.interp(place, [0, share, share + ramp, 1 - ramp, 1], [low, low, high, high, low])
+    shape = np.interp(place, [0, share, share + transition, 1 - transition, 1], [low, low, high, high, low])
     rates = np.tile(shape, periods) * _noise(periods * steps, noise, seed)
     return _curve(rates, duration_seconds("period", period) / steps)
 

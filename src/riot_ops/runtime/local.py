@@ -93,7 +93,7 @@ def run(
     source: Any = None,
     *,
     sinks: Any = None,
-    out: str | Path | None = None,
+    folder: str | Path | None = None,
     batch_size: int | None = None,
     buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
@@ -116,7 +116,7 @@ def run(
     source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
-        By default Parquet files below ``out`` if that is given, else memory.
+        By default Parquet files below ``folder`` if that is given, else memory.
     batch_size : int, optional
         Maximum records in a batch; by default 131,072, with one core 262,144. If steps make more records of it than
         524,288, a step that reads them processes the batch in parts.
@@ -136,7 +136,7 @@ def run(
     checkpoint : path, optional
         Folder for offsets and state: a later run with the same folder continues there.
     overwrite : bool, default False
-        Whether a new run may replace the output of an earlier one in ``out``.
+        Whether a new run may replace the output of an earlier one in ``folder``.
     progress : function, optional
         Called with the :class:`Summary` so far after each batch.
     probe : Probe, optional
@@ -154,7 +154,7 @@ def run(
     for name, one in bound.items():
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
-    targets, routes = bind_sinks(flow, sinks, out)
+    targets, routes = bind_sinks(flow, sinks, folder)
     engine, min_threaded_rows = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
     alone = isinstance(engine, Engine) and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)

@@ -205,7 +205,7 @@ class Frames(Mapping[str, "DataFrame"]):
 
     def write_each(
         self,
-        fn: Callable[[str, DataFrame, int], Any],
+        function: Callable[[str, DataFrame, int], Any],
         *,
         checkpoint: str | Path | None = None,
         trigger: Duration | None = None,
@@ -218,7 +218,7 @@ class Frames(Mapping[str, "DataFrame"]):
 
         Parameters
         ----------
-        fn : callable
+        function : callable
             Gets the stream's name, a batch DataFrame and the number of the micro-batch.
         checkpoint : path or URI, optional
             Where Spark keeps position and state; a query started again with it continues. Ignored for batch
@@ -237,10 +237,12 @@ class Frames(Mapping[str, "DataFrame"]):
         StateError
             If the checkpoint is of another dataflow. Over Spark Connect the query itself then fails.
         """
-        if not callable(fn):
-            raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {value_text(fn)}")
+        if not callable(function):
+            raise ConfigError(
+                f"write_each needs a function of (stream, DataFrame, batch number), got {value_text(function)}"
+            )
         check_trigger(trigger, AVAILABLE_NOW)
-        hand_over = _batch_function(fn, dict(self._schemas), self._numbered)
+        hand_over = _batch_function(function, dict(self._schemas), self._numbered)
         if not self._streaming:
             hand_over(self.packed, 0)
             return None
@@ -264,14 +266,14 @@ class Frames(Mapping[str, "DataFrame"]):
 
 
 def _batch_function(
-    fn: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool
+    function: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool
 ) -> Callable[[DataFrame, int], None]:
     """Return the function for ``foreachBatch``; it may be pickled, so it holds nothing of this session."""
 
     def hand_over(packed: DataFrame, number: int) -> None:
         with _cached_blocks(packed) as nonempty:
             for name, schema in schemas.items():
-                fn(name, _select_stream(packed, name, schema, numbered, nonempty), number)
+                function(name, _select_stream(packed, name, schema, numbered, nonempty), number)
 
     return hand_over
 

@@ -17,7 +17,7 @@ from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, RecordError
 from riot_ops.core.operator import Requirement
 from riot_ops.core.parameters import Count, Duration
-from riot_ops.core.schema import arrow_type, canonical_schema
+from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.core.secret import Secret
 from riot_ops.tables.table import NO_ROW, Column, Found, Table
 
@@ -59,7 +59,7 @@ class StoreTable(Table):
     table: str
     partition: str
     row: str
-    schema: Any
+    schema: SchemaLike
     credential: Secret | None = None
     retry: Duration = timedelta(minutes=1)
     max_concurrency: Count = 8
@@ -97,10 +97,10 @@ class StoreTable(Table):
             one.check(schema)
 
     def names(self, on: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.schema)
+        return tuple(name for name, _ in schema_pairs(self.schema))
 
     def types(self, wanted: tuple[str, ...] | None, on: tuple[str, ...]) -> Sequence[pa.DataType]:
-        types = dict(self.schema)
+        types = dict(schema_pairs(self.schema))
         return [arrow_type(types[name]) for name in (self.names(on) if wanted is None else wanted)]
 
     def look_up(
@@ -114,7 +114,7 @@ class StoreTable(Table):
         for i, found in zip(good, self.rows.get([(texts[i][0], texts[i][1]) for i in good]), strict=True):
             if found is not None:
                 values[i], rows[i] = found, i
-        types = dict(self.schema)
+        types = dict(schema_pairs(self.schema))
         columns = [
             Column(typed(name, [one.get(name) for one in values], arrow_type(types[name]), failures))
             for name in (self.names(on) if wanted is None else wanted)

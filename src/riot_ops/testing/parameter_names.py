@@ -23,9 +23,6 @@ __all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "param
 _COVERED = {
     "records or duration": {"int", "duration", "int or duration"},
     "'each' or 'final' or 'update' or 'tick' or duration": {"Any"},
-    "schema": {"Any", "Schema", "str", "str or StreamSchema", "Mapping[str, Sequence[Any]]"},
-    "str or Mapping[str, float]": {"Any"},
-    "str or Sequence[str]": {"Any"},
 }
 #: Endings of names that have a unit, and the beginning of a word for a bound.
 _UNITS = ("_s", "_ms", "_us", "_sec", "_secs", "_seconds", "_millis", "_minutes", "_hours", "_days")

@@ -106,7 +106,7 @@ def rounds(many):
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
 def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
-    loop = {**options, "closed_loop": True, "earnings": earnings, "feedback_every": 3, "seed": 5}
+    loop = {**options, "closed_loop": True, "feedback": earnings, "feedback_every": 3, "seed": 5}
     lines = rounds(300)
     whole = found(reinforcement_learner(**loop).run(table(lines))["actions"])
     assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == whole
@@ -211,8 +211,8 @@ def test_misuse_is_refused():
         ({"reduction": "cubic"}, "reduction"),
         ({"learner": "thompson"}, "min_samples"),
         ({"learner": "oracle"}, "learner"),
-        ({"earnings": {}}, "closed_loop"),
-        ({"closed_loop": True, "earnings": {"page1": (1, 1)}}, "feedback"),
+        ({"feedback": {}}, "closed_loop"),
+        ({"closed_loop": True, "feedback": {"page1": (1, 1)}}, "feedback"),
         ({"closed_loop": True, "rewards": (0, 100)}, "feedback"),
         ({"parallelism": 0}, "parallelism"),
     ):

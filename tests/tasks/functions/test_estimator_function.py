@@ -47,19 +47,23 @@ def test_labels_keep_their_type():
         task = ro.predict(forest, inputs=("a", "b"))
         assert task.output_schema(BATCH.schema).field("prediction").type == kind
         assert column(task) == forest.predict(X).tolist()
-        assert column(ro.predict(forest, ("a", "b"), method="predict_proba")) == forest.predict_proba(X).tolist()
+        assert (
+            column(ro.predict(forest, ("a", "b"), response_method="predict_proba")) == forest.predict_proba(X).tolist()
+        )
 
 
 def test_probabilities_and_transforms_are_lists():
     outliers = IsolationForest(n_estimators=10, random_state=1).fit(X)
     assert column(ro.predict(outliers, ("a", "b"))) == outliers.predict(X).tolist()
-    assert column(ro.predict(outliers, ("a", "b"), method="score_samples")) == outliers.score_samples(X).tolist()
+    assert (
+        column(ro.predict(outliers, ("a", "b"), response_method="score_samples")) == outliers.score_samples(X).tolist()
+    )
     clusters = KMeans(3, n_init=1, random_state=1).fit(X)
     found = column(ro.predict(clusters, ("a", "b"), dtype="int64"))
     assert found == clusters.predict(X).tolist()
     assert all(isinstance(value, int) for value in found)
     scaler = StandardScaler().fit(X)
-    assert column(ro.predict(scaler, ("a", "b"), method="transform")) == scaler.transform(X).tolist()
+    assert column(ro.predict(scaler, ("a", "b"), response_method="transform")) == scaler.transform(X).tolist()
 
 
 def test_pipeline_fitted_with_names_gets_a_data_frame():
@@ -72,7 +76,7 @@ def test_pipeline_fitted_with_names_gets_a_data_frame():
     with pytest.raises(ConfigError, match="was fitted with kind, a; inputs are a, b"):
         ro.predict(model, inputs=("a", "b"))
     encoder = OneHotEncoder().fit(frame[["kind"]])  # its output is a sparse matrix
-    assert column(ro.predict(encoder, method="transform"), batch)[:2] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    assert column(ro.predict(encoder, response_method="transform"), batch)[:2] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 
 
 @pytest.mark.long
@@ -90,7 +94,7 @@ def test_missing_inputs_give_null_and_infinite_ones_are_rejected():
     passed = column(ro.predict(trees, ("a", "b"), on_missing="pass"), batch.slice(0, 3))
     assert passed == trees.predict([[0.5, 1], [np.nan, 2], [np.nan, 3]]).tolist()
     proba = RandomForestClassifier(5, random_state=1).fit(X, Y > 0)
-    shares = column(ro.predict(proba, ("a", "b"), method="predict_proba"), batch.slice(0, 2))
+    shares = column(ro.predict(proba, ("a", "b"), response_method="predict_proba"), batch.slice(0, 2))
     assert shares == [proba.predict_proba([[0.5, 1.0]])[0].tolist(), None]
 
 
@@ -102,7 +106,7 @@ def test_wrong_parameters_are_refused_at_construction():
         (lambda: ro.predict(line), "needs inputs"),
         (lambda: ro.predict(line, ("a", "a")), "distinct names"),
         (lambda: ro.predict(line, "a"), "was fitted with 2 features; inputs are a"),
-        (lambda: ro.predict(line, ("a", "b"), method="predict_proba"), "no method 'predict_proba'"),
+        (lambda: ro.predict(line, ("a", "b"), response_method="predict_proba"), "no method 'predict_proba'"),
         (lambda: ro.predict(line, ("a", "b"), on_missing="drop"), "missing must be"),
         (lambda: ro.predict(line, ("a", "b"), dtype="flot"), "unknown type 'flot'"),
     ):

@@ -77,7 +77,7 @@ def ads_analytics(
         raise ConfigError(f"tick_every is for emit='tick', got {emit!r}")
     flow = Dataflow("ads_analytics", merging="number")
     step = operators.SyntheticEventTime(
-        every=timedelta(0) if tick_every is None else period, messages=tick_every or 1, sources=2
+        every=timedelta(0) if tick_every is None else period, messages=tick_every or 1, stride=2
     )
     clicks, impressions = (_events(flow, kind, step) for kind in KINDS)
     totals: dict[str, str | None] = {kind: kind for kind in reversed(KINDS)}

@@ -97,7 +97,7 @@ def machine_outlier(
     distance = operators.CenterDistance(
         fields=("cpu", "memory"),
         scales=scales,
-        offset=1.0,
+        bias=1.0,
         output="instance_score",
         partial=partial,
     )

@@ -35,7 +35,7 @@ def reinforcement_learner(
     max_reward: Count | None = None,
     rewards_first: bool = False,
     closed_loop: bool = False,
-    earnings: Mapping[str, tuple[float, float]] | None = None,
+    feedback: Mapping[str, tuple[float, float]] | None = None,
     feedback_every: Count = 50,
     seed: int = 0,
     parallelism: int = 1,
@@ -77,7 +77,7 @@ def reinforcement_learner(
         Whether all rewards precede the first event; otherwise reward n follows event n.
     closed_loop : bool, default False
         Whether the choices generate the rewards, normally distributed and reproducible by the seed.
-    earnings : dict of str to (mean, deviation), optional
+    feedback : dict of str to (mean, deviation), optional
         Rewards of the actions in a closed loop; by default (30, 12), (60, 30) and (80, 10) for the three pages.
     feedback_every : int, default 50
         Closed loop: number of choices of an action per reward.
@@ -104,8 +104,8 @@ def reinforcement_learner(
     sampler = learner in ("thompson", "optimistic")
     if sampler and (min_samples is None or max_reward is None):
         raise ConfigError(f"learner={learner!r} needs min_samples and max_reward")
-    if earnings is not None and not closed_loop:
-        raise ConfigError("earnings need closed_loop=True")
+    if feedback is not None and not closed_loop:
+        raise ConfigError("feedback needs closed_loop=True")
     options: dict[str, Any] = {
         "learner": learner,
         "rewards": rewards,
@@ -122,7 +122,7 @@ def reinforcement_learner(
         "seed": seed,
     }
     if closed_loop:
-        options |= {"feedback": EARNINGS if earnings is None else earnings, "feedback_every": feedback_every}
+        options |= {"feedback": EARNINGS if feedback is None else feedback, "feedback_every": feedback_every}
     bandit = operators.Bandit(actions=actions, **options)
 
     flow = Dataflow("reinforcement_learner", merging="sequence" if rewards_first else "number")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Probability
+from riot_ops.core.parameters import OWN_CHECK, Probability
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.sketches.bloom import BloomFilter
@@ -86,7 +86,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
 
-    models: Any
+    models: Annotated[Mapping[str, str | Sequence[str]], OWN_CHECK]
     error: Probability = 0.01
     on_error: Literal["drop", "null", "flag"] = "drop"
     value: str | None = "value"
@@ -96,9 +96,13 @@ class CheckBloomFilter(SketchTask, FilterTask):
         object.__setattr__(self, "models", _normalized_models(self.models))
 
     @property
+    def _pairs(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+        return cast("tuple[tuple[str, str | tuple[str, ...]], ...]", self.models)
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """The checked fields."""
-        return tuple(field for field, _ in self.models)
+        return tuple(field for field, _ in self._pairs)
 
     def requires(self) -> Mapping[str, Requirement]:
         blanked: dict[str, Requirement] = {self.value: "any"} if self.on_error == "null" and self.value else {}
@@ -121,7 +125,7 @@ class CheckBloomFilter(SketchTask, FilterTask):
             field: _stored_filter(model, self.hash_key)
             if isinstance(model, str)
             else _inline_filter(model, self.error, self.hash_key)
-            for field, model in self.models
+            for field, model in self._pairs
         }
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, RecordError, did_you_mean
 from riot_ops.core.order import carried_fields
+from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, register
 from riot_ops.tasks.functions.function_task import MappingTask
 from riot_ops.tasks.functions.result_collector import describe_failure
@@ -185,10 +186,10 @@ class BatchFunction(MappingTask):
 
 def map_batches(
     function: Callable[[Any], Any],
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     label: str | None = None,
     *,
-    adds: Any = None,
+    adds: SchemaLike | None = None,
     library: Literal["arrow", "pandas"] = "arrow",
     revision: int | str | None = None,
 ) -> BatchFunction:

@@ -27,7 +27,7 @@ def predict(
     inputs: str | Iterable[str] | None = None,
     output: str = "prediction",
     *,
-    method: str = "predict",
+    response_method: str = "predict",
     dtype: pa.DataType | str | None = None,
     on_missing: OnMissing = "null",
     label: str | None = None,
@@ -42,15 +42,15 @@ def predict(
     Parameters
     ----------
     estimator
-        A fitted object with the method: an estimator, a pipeline, or a model of another library with
+        A fitted object with the response_method: an estimator, a pipeline, or a model of another library with
         scikit-learn's interface.
     inputs : str or iterable of str, optional
         Fields in the order of the estimator's features; by default the feature names that it was fitted
         with. An estimator fitted with names gets a data frame, others a matrix of float64.
     output : str, default "prediction"
         Field for the result.
-    method : str, default "predict"
-        The estimator's method, such as ``predict_proba``.
+    response_method : str, default "predict"
+        The estimator's response_method, such as ``predict_proba``.
     dtype : Arrow type or its name, optional
         Type of the result. By default: a list of numbers for ``predict_proba``, ``predict_log_proba`` and
         ``transform``, the type of a classifier's labels, else float64.
@@ -67,7 +67,7 @@ def predict(
     Raises
     ------
     ConfigError
-        If the estimator is not fitted, lacks the method, or has other features.
+        If the estimator is not fitted, lacks the response_method, or has other features.
 
     Examples
     --------
@@ -78,10 +78,10 @@ def predict(
     ([{'miles': 10.0, 'fare': 21.0}], [{'miles': None, 'fare': None}])
     """
     wanted = (inputs,) if isinstance(inputs, str) else None if inputs is None else tuple(inputs)
-    function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, method, on_missing)
+    function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, response_method, on_missing)
     return BatchFunction(
         function=function,
-        adds={output: _result_type(estimator, method) if dtype is None else dtype},
+        adds={output: _result_type(estimator, response_method) if dtype is None else dtype},
         label=type(estimator).__name__ if label is None else label,
     )
 
@@ -93,7 +93,7 @@ class EstimatorFunction:
     estimator: Any
     inputs: tuple[str, ...]
     output: str
-    method: str
+    response_method: str
     on_missing: OnMissing
 
     #: The reason, in error messages, why it cannot be part of a descriptor.
@@ -105,8 +105,10 @@ class EstimatorFunction:
     def __post_init__(self) -> None:
         if self.on_missing not in ("null", "pass"):
             raise ConfigError(f"on_missing must be 'null' or 'pass', got {self.on_missing!r}")
-        if isinstance(self.estimator, type) or not callable(getattr(self.estimator, self.method, None)):
-            raise ConfigError(f"estimator = {self.estimator!r} has no method {self.method!r}; pass a fitted estimator")
+        if isinstance(self.estimator, type) or not callable(getattr(self.estimator, self.response_method, None)):
+            raise ConfigError(
+                f"estimator = {self.estimator!r} has no method {self.response_method!r}; pass a fitted estimator"
+            )
         _check_fitted(self.estimator)
 
     def __call__(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
@@ -125,10 +127,12 @@ class EstimatorFunction:
             return {}
         if rows.size < batch.num_rows:
             columns = [column.filter(pa.array(known)) for column in columns]
-        output = getattr(self.estimator, self.method)(self._argument(columns))
+        output = getattr(self.estimator, self.response_method)(self._argument(columns))
         output = np.asarray(output.toarray() if hasattr(output, "toarray") else output)  # it may be a sparse matrix
         if len(output) != rows.size:
-            raise ConfigError(f"{self.method} returned {len(output)} rows for {rows.size}; one for each is needed")
+            raise ConfigError(
+                f"{self.response_method} returned {len(output)} rows for {rows.size}; one for each is needed"
+            )
         if rows.size == batch.num_rows:
             return {self.output: output}
         results: list[Any] = [None] * batch.num_rows
@@ -160,7 +164,7 @@ class EstimatorFunction:
                 f"{type(self.estimator).__name__} cannot be pickled for Spark's workers: {error}; run it in "
                 "process, or load it inside a function"
             ) from None
-        return EstimatorFunction, (self.estimator, self.inputs, self.output, self.method, self.on_missing)
+        return EstimatorFunction, (self.estimator, self.inputs, self.output, self.response_method, self.on_missing)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -200,12 +204,12 @@ def _inputs(estimator: Any, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     return wanted
 
 
-def _result_type(estimator: Any, method: str) -> pa.DataType:
+def _result_type(estimator: Any, response_method: str) -> pa.DataType:
     """Return the default type of the results."""
-    if method in ("predict_proba", "predict_log_proba", "transform"):
+    if response_method in ("predict_proba", "predict_log_proba", "transform"):
         return pa.list_(pa.float64())
     labels = getattr(estimator, "classes_", None)
-    if method == "predict" and isinstance(labels, np.ndarray):
+    if response_method == "predict" and isinstance(labels, np.ndarray):
         dtype: pa.DataType = pa.array(labels.tolist()).type
         return dtype
     return pa.float64()

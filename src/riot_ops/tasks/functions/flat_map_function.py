@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, StatelessTask, register
 from riot_ops.tasks.functions.function_task import FunctionTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row, collect_results
@@ -86,7 +87,7 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
 def flat_map(
     function: Callable[[Row], Iterable[Row] | None],
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     label: str | None = None,
     *,
     revision: int | str | None = None,

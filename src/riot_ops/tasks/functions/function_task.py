@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, next_ordinal
-from riot_ops.core.schema import arrow_type, canonical_schema
+from riot_ops.core.parameters import OWN_CHECK
+from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
 
 __all__ = ["FunctionTask", "MappingTask"]
@@ -27,8 +28,8 @@ class FunctionTask(Task):
 
     reentrant: ClassVar[bool] = False
 
-    function: Any = None
-    schema: Any = None
+    function: Annotated[Callable[..., Any], OWN_CHECK] = None  # type: ignore[assignment]
+    schema: SchemaLike | None = None
     label: str | None = None
     revision: int | str | None = None
 
@@ -99,7 +100,7 @@ class FunctionTask(Task):
         """Return the output schema: the declared fields, and those that order records."""
         place = pa.field(next_ordinal(schema.names), pa.int64())
         if self.schema is not None:
-            declared = _schema_of(self.schema)
+            declared = _schema_of(schema_pairs(self.schema))
             names = set(declared.names)
             order = [schema.field(name) for name in carried_fields(schema.names) if name not in names]
             schema = pa.schema([*order, *declared])
@@ -110,7 +111,7 @@ class FunctionTask(Task):
 class MappingTask(FunctionTask, StatelessTask):
     """A task whose function returns one result per record: a whole record, or fields to add to it."""
 
-    adds: Any = None
+    adds: SchemaLike | None = None
 
     def validate(self) -> None:
         super().validate()
@@ -121,7 +122,7 @@ class MappingTask(FunctionTask, StatelessTask):
             )
 
     def writes(self) -> frozenset[str] | None:
-        return None if self.adds is None else frozenset(name for name, _ in self.adds)
+        return None if self.adds is None else frozenset(name for name, _ in schema_pairs(self.adds))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -130,7 +131,7 @@ class MappingTask(FunctionTask, StatelessTask):
 
     def _returned(self, schema: pa.Schema) -> pa.Schema:
         """Return the fields that the function returns."""
-        return self._declared(schema, ordinal=False) if self.adds is None else _schema_of(self.adds)
+        return self._declared(schema, ordinal=False) if self.adds is None else _schema_of(schema_pairs(self.adds))
 
     def _joined(self, batch: pa.RecordBatch, results: pa.RecordBatch) -> pa.RecordBatch:
         """Return the output, from the records and the function's results for them."""

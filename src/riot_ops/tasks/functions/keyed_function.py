@@ -16,6 +16,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, value_text
 from riot_ops.core.parameters import Names
+from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, KeyedTask, State, StateField, register
 from riot_ops.tasks.functions.function_task import FunctionTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row, collect_results
@@ -132,7 +133,7 @@ def keyed(
     function: Callable[[Any, Row], tuple[Any, Any]],
     initial: Any = None,
     by: Names = (),
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     label: str | None = None,
     *,
     revision: int | str | None = None,

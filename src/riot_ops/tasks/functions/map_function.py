@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import carried_fields
+from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, register
 from riot_ops.tasks.functions.function_task import MappingTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row, as_record
@@ -94,10 +95,10 @@ class MapFunction(MappingTask):
 
 def map(
     function: Callable[[Row], Row],
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     label: str | None = None,
     *,
-    adds: Any = None,
+    adds: SchemaLike | None = None,
     revision: int | str | None = None,
 ) -> MapFunction:
     """Make a task that replaces each record with ``function(record)``, or adds the result to it.

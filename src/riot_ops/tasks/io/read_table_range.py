@@ -15,7 +15,7 @@ from riot_ops.connectors.template import encode_key
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, excerpt
 from riot_ops.core.parameters import Count
-from riot_ops.core.schema import arrow_type, canonical_schema
+from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
 
@@ -76,21 +76,21 @@ class ReadTableRange(TableTask):
 
     start: str = "{start}"
     end: str = "{end}"
-    schema: Any
+    schema: SchemaLike
     max_rows: Count = 1_000_000
 
     def validate(self) -> None:
         super().validate()
         object.__setattr__(self, "schema", canonical_schema(self.name(), self.schema or ()))
-        if ROWS in dict(self.schema):
+        if ROWS in dict(schema_pairs(self.schema)):
             raise ConfigError(f"{self.name()} adds the field {ROWS!r}; schema must not have it")
 
     def writes(self) -> frozenset[str]:
-        return frozenset({*(name for name, _ in self.schema), ROWS})
+        return frozenset({*(name for name, _ in schema_pairs(self.schema)), ROWS})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        for name, text in self.schema:
+        for name, text in schema_pairs(self.schema):
             schema = with_field(schema, pa.field(name, pa.list_(arrow_type(text))))
         return with_field(schema, pa.field(ROWS, pa.int64()))
 
@@ -106,7 +106,7 @@ class ReadTableRange(TableTask):
                 rows = []
             found.append(rows)
         out = batch
-        for name, text in self.schema:
+        for name, text in schema_pairs(self.schema):
             lists = [_typed(name, rows, arrow_type(text), i, failures) for i, rows in enumerate(found)]
             out = replace_column(out, name, pa.array(lists, pa.list_(arrow_type(text))))
         out = replace_column(out, ROWS, pa.array([len(rows) for rows in found], pa.int64()))

@@ -174,8 +174,8 @@ class IntervalJoin(KeyedTask):
         keys = zip(self.right_on or self.by, self.by, strict=True)
         changed = [(a, b) for a, b in [*keys, *renamed.items()] if a != b]
         sides = [
-            JoinSide(side="left", by=as_names(self.by), other=added),
-            JoinSide(side="right", by=as_names(self.by), rename=tuple(changed), other=ours),
+            JoinSide(side="left", by=as_names(self.by), nulls=added),
+            JoinSide(side="right", by=as_names(self.by), rename=tuple(changed), nulls=ours),
         ]
         return self.replace(left=tuple(ours)), sides
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal, ordinals
-from riot_ops.core.schema import arrow_type, canonical_schema
+from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register
 from riot_ops.tasks.join.held_rows import SIDES
@@ -33,7 +33,7 @@ class JoinSide(StatelessTask):
         Which stream it is.
     by : tuple of str
         Fields of the key in the common form.
-    other : mapping of str to type, or pyarrow Schema
+    nulls : mapping of str to type, or pyarrow Schema
         Fields of the other stream in the common form, null in the records of this one.
     rename : tuple of (str, str), default ()
         Fields with other names in the common form, each with that name.
@@ -58,7 +58,7 @@ class JoinSide(StatelessTask):
 
     Examples
     --------
-    >>> side = JoinSide(side="right", by="id", rename=(("order", "id"),), other={"item": "string"}).session()
+    >>> side = JoinSide(side="right", by="id", rename=(("order", "id"),), nulls={"item": "string"}).session()
     >>> side.push({"order": 7, "event_time": None, "euro": 3})
     [{'event_time': None, 'id': 7, 'item': None, 'euro': 3, 'left_time': None, 'right_time': None}]
     """
@@ -69,11 +69,11 @@ class JoinSide(StatelessTask):
 
     side: Literal["left", "right"]
     by: tuple[str, ...]
-    other: Any = ()
+    nulls: SchemaLike = ()
     rename: tuple[tuple[str, str], ...] = ()
 
     def validate(self) -> None:
-        object.__setattr__(self, "other", canonical_schema(self.name(), self.other, "other") if self.other else ())
+        object.__setattr__(self, "nulls", canonical_schema(self.name(), self.nulls, "nulls") if self.nulls else ())
         for part in (0, 1):
             names = [pair[part] for pair in self.rename]
             if len({*names}) < len(names):
@@ -88,13 +88,15 @@ class JoinSide(StatelessTask):
         return True
 
     def writes(self) -> frozenset[str]:
-        return frozenset([*SIDES, *(name for name, _ in self.other), *(name for pair in self.rename for name in pair)])
+        return frozenset(
+            [*SIDES, *(name for name, _ in schema_pairs(self.nulls)), *(name for pair in self.rename for name in pair)]
+        )
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
         own = self._own(schema)
-        for name, _ in self.other:
+        for name, _ in schema_pairs(self.nulls):
             if name in own:
                 raise ConfigError(f"{self.name()} adds the field {name!r}, which its input has already")
         first = [n for n in ("seq", *ordinals(schema.names)) if n in schema.names]
@@ -104,7 +106,7 @@ class JoinSide(StatelessTask):
         fields.append(schema.field("event_time"))
         fields += [schema.field(own[name]).with_name(name) for name in self.by]
         ours = [schema.field(old).with_name(new).with_nullable(True) for new, old in own.items() if new not in self.by]
-        theirs = [pa.field(name, arrow_type(text)) for name, text in self.other]
+        theirs = [pa.field(name, arrow_type(text)) for name, text in schema_pairs(self.nulls)]
         fields += [*ours, *theirs] if self.side == "left" else [*theirs, *ours]
         times = [pa.field(name, schema.field("event_time").type) for name in SIDES]
         names = [f.name for f in (*fields, *times)]
@@ -145,7 +147,7 @@ class JoinSide(StatelessTask):
                 "x": [1.0, float("inf"), None],
             }
         )
-        yield Case(cls(side="left", by=("key",), other={"y": "list<item: double>"}), batch)
+        yield Case(cls(side="left", by=("key",), nulls={"y": "list<item: double>"}), batch)
         yield Case(
-            cls(side="right", by=("id",), rename=(("key", "id"), ("x", "x_right")), other={"x": "double"}), batch
+            cls(side="right", by=("id",), rename=(("key", "id"), ("x", "x_right")), nulls={"x": "double"}), batch
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import both_requirements
 from riot_ops.core.order import is_ordinal
+from riot_ops.core.parameters import OWN_CHECK
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import boolean_column, replace_column
 from riot_ops.kernels.expressions.binding import FieldReader
@@ -68,7 +69,7 @@ class Compute(StatelessTask):
     code: ClassVar[str] = "CMP"
     category: ClassVar[str] = "Math"
 
-    expressions: Any = field(kw_only=False)
+    expressions: Annotated[Mapping[str, str], OWN_CHECK] = field(kw_only=False)
 
     def validate(self) -> None:
         object.__setattr__(self, "expressions", _normalized(self.expressions))
@@ -77,7 +78,7 @@ class Compute(StatelessTask):
     @cached_property
     def _parsed(self) -> dict[str, Expression]:
         parsed = {}
-        for name, text in self.expressions:
+        for name, text in cast("tuple[tuple[str, str], ...]", self.expressions):
             try:
                 parsed[name] = Expression(text)
             except ConfigError as error:

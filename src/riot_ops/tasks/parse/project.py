@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, is_ordinal
-from riot_ops.core.schema import arrow_type, canonical_schema
+from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.dictionaries import dictionary_values
 from riot_ops.task import Case, Requirement, StatelessTask, register
 
@@ -67,12 +67,12 @@ class Project(StatelessTask):
 
     fields: tuple[str, ...]
     constants: tuple[tuple[str, str], ...] = ()
-    nulls: Any = ()
+    nulls: SchemaLike = ()
     decoded: bool = False
 
     def validate(self) -> None:
         object.__setattr__(self, "nulls", canonical_schema(self.name(), self.nulls) if len(self.nulls) else ())
-        names = [*self.fields, *(name for name, _ in (*self.constants, *self.nulls))]
+        names = [*self.fields, *(name for name, _ in (*self.constants, *schema_pairs(self.nulls)))]
         if len(set(names)) < len(names):
             raise ConfigError(f"fields, constants and nulls must not name a field twice, got {names}")
         for name, text in self.constants:
@@ -87,7 +87,7 @@ class Project(StatelessTask):
         return dict.fromkeys(self.fields, "any")
 
     def writes(self) -> frozenset[str]:
-        return frozenset(name for name, _ in (*self.constants, *self.nulls))
+        return frozenset(name for name, _ in (*self.constants, *schema_pairs(self.nulls)))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -97,14 +97,16 @@ class Project(StatelessTask):
         if not kept and not self.constants and not self.nulls:
             raise ConfigError(f"{self.name()} would keep no field; name some of {', '.join(schema.names)}")
         texts = [pa.field(name, pa.string()) for name, _ in self.constants]
-        return pa.schema([*kept, *texts, *(pa.field(name, arrow_type(dtype)) for name, dtype in self.nulls)])
+        return pa.schema(
+            [*kept, *texts, *(pa.field(name, arrow_type(dtype)) for name, dtype in schema_pairs(self.nulls))]
+        )
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         columns = [batch.column(name) for name in self._kept_fields(batch.schema)]
         if self.decoded:
             columns = [dictionary_values(c) if pa.types.is_dictionary(c.type) else c for c in columns]
         columns += [_repeated(text, batch.num_rows) for _, text in self.constants]
-        columns += [pa.nulls(batch.num_rows, arrow_type(dtype)) for _, dtype in self.nulls]
+        columns += [pa.nulls(batch.num_rows, arrow_type(dtype)) for _, dtype in schema_pairs(self.nulls)]
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
 
     def _kept_fields(self, schema: pa.Schema) -> list[str]:

@@ -24,7 +24,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 )
 def test_distances_equal_numpy(rows, batch_size, by_key):
     by = ("key",) if by_key else ()
-    task = CenterDistance(fields=("x", "y"), scales=(2, 0.5), offset=3.0, by=by, output="far", time="at")
+    task = CenterDistance(fields=("x", "y"), scales=(2, 0.5), bias=3.0, by=by, output="far", time="at")
     flow = ro.Dataflow("far")
     kinds = {"event_time": "timestamp[us, tz=UTC]", "key": "string", "x": "double", "y": "double"}
     flow.sink("out", flow.source("in", schema=kinds).to(task, id="far"))

@@ -23,7 +23,7 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
     st.integers(1, 3),
 )
 def test_times_follow_the_message_numbers(numbers, every, messages, sources):
-    task = SyntheticEventTime(every=timedelta(microseconds=every), messages=messages, sources=sources)
+    task = SyntheticEventTime(every=timedelta(microseconds=every), messages=messages, stride=sources)
     session = task.session()
     made = session.push_batch(pa.RecordBatch.from_pydict({"seq": pa.array(numbers, pa.int64())}))
     wanted = [n // sources * every // messages for n in numbers]
@@ -36,7 +36,7 @@ def test_times_follow_the_message_numbers(numbers, every, messages, sources):
 
 def test_misuse_is_refused():
     for options, error_text in (
-        ({"every": "-1s"}, "every"), ({"every": "1s", "messages": 0}, "messages"), ({"every": "1s", "sources": 0}, "sources"),
+        ({"every": "-1s"}, "every"), ({"every": "1s", "messages": 0}, "messages"), ({"every": "1s", "stride": 0}, "stride"),
         ({"every": timedelta(days=10**6), "messages": 10**9}, "every times messages"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=error_text):

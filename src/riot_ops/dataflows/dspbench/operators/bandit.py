@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
-from riot_ops.core.parameters import Count, NonNegative
+from riot_ops.core.parameters import OWN_CHECK, Count, NonNegative
 from riot_ops.kernels.arrays.arrow import float_column, nullable_column, valid_mask
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.stats.bandits import (
@@ -155,7 +155,7 @@ class Bandit(KeyedTask):
     reduction: Literal["linear", "logarithmic"] = "linear"
     reduction_constant: NonNegative = 1.0
     max_reward: Count | None = None
-    feedback: Any = None
+    feedback: Annotated[Mapping[str, tuple[float, float]] | None, OWN_CHECK] = None
     feedback_every: Count = 50
     seed: int = 0
     round: str = "round"

@@ -20,8 +20,8 @@ __all__ = ["CenterDistance"]
 
 
 @kernel
-def _distances(x: Any, edges: Any, offset: Any, centre: Any, out: Any) -> None:
-    """Compute ``offset + |x - mean|`` of each point (a column of x), by batch."""
+def _distances(x: Any, edges: Any, bias: Any, centre: Any, out: Any) -> None:
+    """Compute ``bias + |x - mean|`` of each point (a column of x), by batch."""
     for b in range(edges.size - 1):
         n = edges[b + 1] - edges[b]
         for d in range(x.shape[0]):
@@ -33,7 +33,7 @@ def _distances(x: Any, edges: Any, offset: Any, centre: Any, out: Any) -> None:
             square = 0.0
             for d in range(x.shape[0]):
                 square += (x[d, i] - centre[d]) ** 2
-            out[i] = offset + math.sqrt(square)
+            out[i] = bias + math.sqrt(square)
 
 
 @register
@@ -41,7 +41,7 @@ def _distances(x: Any, edges: Any, offset: Any, centre: Any, out: Any) -> None:
 class CenterDistance(TimeBatchTask):
     """Score each record by its distance from the centre of all records with its event time.
 
-    With the n points ``x_i`` of a time and their centre ``c = Σ x_i / n``, the score is ``offset + |x_i - c|``. It is
+    With the n points ``x_i`` of a time and their centre ``c = Σ x_i / n``, the score is ``bias + |x_i - c|``. It is
     emitted when a later record arrives, or at the end: then the time is complete.
 
     Parameters
@@ -50,7 +50,7 @@ class CenterDistance(TimeBatchTask):
         Numeric fields that make up a point.
     scales : tuple of float > 0, optional
         Divisor of each field; by default 1.
-    offset : float, default 0.0
+    bias : float, default 0.0
         Number added to the distance.
     output : str, default "score"
         Field for the score.
@@ -95,7 +95,7 @@ class CenterDistance(TimeBatchTask):
 
     fields: tuple[str, ...]
     scales: tuple[float, ...] | None = None
-    offset: float = 0.0
+    bias: float = 0.0
     output: str = "score"
 
     def validate(self) -> None:
@@ -122,14 +122,14 @@ class CenterDistance(TimeBatchTask):
         x, scores = np.empty((len(self.fields), n)), np.empty(n)
         for i, name in enumerate(self.fields):
             np.divide(float_column(batch.column(name))[0], 1.0 if self.scales is None else self.scales[i], out=x[i])
-        _distances(x, edges, self.offset, np.empty(len(self.fields)), scores)
+        _distances(x, edges, self.bias, np.empty(len(self.fields)), scores)
         if self.time is not None:
             batch = replace_column(batch, self.time, batch.column("event_time"))
         return replace_column(batch, self.output, scores)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        yield Case(cls(fields=("cpu",), offset=1.0), example_batches())
+        yield Case(cls(fields=("cpu",), bias=1.0), example_batches())
         yield Case(
             cls(fields=("cpu", "memory"), scales=(100, 1), by=("rack",), time="at", output="far"), example_batches()
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.parameters import OWN_CHECK
 from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import (
     STOP_WORDS,
     VALENCES,
@@ -96,9 +97,9 @@ class LexiconSentiment(StatelessTask):
 
     field: str = "text"
     mode: Literal["basic", "counts"] = "basic"
-    lexicon: Any = None
+    lexicon: Annotated[str | Mapping[str, float] | None, OWN_CHECK] = None
     phrases: bool = False
-    stop_words: Any = None
+    stop_words: Annotated[str | Sequence[str] | None, OWN_CHECK] = None
     neutral: bool = False
 
     def validate(self) -> None:

@@ -36,7 +36,7 @@ class SyntheticEventTime(StatelessTask):
         Stream time that passes during ``messages`` messages; 0: all messages have the same time.
     messages : int >= 1, default 1
         Number of messages per ``every``.
-    sources : int >= 1, default 1
+    stride : int >= 1, default 1
         Number of sources that share one numbering, since their streams are merged, see :mod:`riot_ops.core.order`.
 
     Shapes and rates
@@ -68,7 +68,7 @@ class SyntheticEventTime(StatelessTask):
 
     every: Duration
     messages: Count = 1
-    sources: Count = 1
+    stride: Count = 1
 
     def validate(self) -> None:
         if as_timedelta(self.every) < timedelta(0):
@@ -90,8 +90,8 @@ class SyntheticEventTime(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         spans, every = int_column(batch.column("seq")), to_microseconds(self.every)
-        if self.sources > 1:  # skip the division if possible: it dominates the cost
-            spans = spans // self.sources
+        if self.stride > 1:  # skip the division if possible: it dominates the cost
+            spans = spans // self.stride
         rest: Any = 0
         if self.messages > 1:
             number, spans = spans, spans // self.messages
@@ -107,5 +107,5 @@ class SyntheticEventTime(StatelessTask):
     def cases(cls) -> Iterable[Case]:
         batch = pa.RecordBatch.from_pydict({"seq": pa.array([0, 1, 5, 6, 7, 2**40], pa.int64()), "x": [1] * 6})
         yield Case(cls(every=timedelta(seconds=2), messages=3), batch)
-        yield Case(cls(every=timedelta(0), sources=2), batch, "one time")
+        yield Case(cls(every=timedelta(0), stride=2), batch, "one time")
         yield Case(cls(every=timedelta(days=10)), batch, "beyond")
