@@ -156,11 +156,13 @@ class TopK(KeyedTask):
     def advance(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        rows = self._rows_to_rank(batch, slots, state, ticks, dead)
+        before, passed = self._tick_numbers(np.array([ticks.start, ticks.end]), ticks).tolist()
+        # between two ticks, no held row is due, and only those of the keys of the batch are looked at
+        keys = np.unique(slots) if passed == before else np.arange(len(state["held"]))
+        rows = self._rows_to_rank(batch, slots, state, keys, ticks, dead)
         if rows is None:
             return None, None
         slot, tick = (int_column(rows.column(name)) for name in (SLOT, TICK))
-        passed = int(self._tick_numbers(np.array([ticks.end]), ticks)[0])
         if ticks.end >= END:
             passed = LAST_TICK if self.partial else -1
         values = dense_ranks(rows.column(self.value))
@@ -204,12 +206,12 @@ class TopK(KeyedTask):
         return np.where(times == NEVER, 0, (times - ticks.origin) // to_microseconds(self.every))
 
     def _rows_to_rank(
-        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, keys: Numbers, ticks: Ticks, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        """Return held and new rows with slot and tick, or None if there are none; the held rows leave the state."""
+        """Return held rows of keys and new rows with slot and tick, or None; the held rows leave the state."""
         parts = []
-        for number, held in enumerate(state["held"]):
-            if held is not None:
+        for number in keys.tolist():
+            if (held := state["held"][number]) is not None:
                 parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
                 state["held"][number] = None
         if batch is not None and batch.num_rows:
