@@ -448,7 +448,7 @@ def test_pipeline_reports_and_returns_batches_in_order():
     pipeline = Pipeline(lower(flow), {"avg"}, ARRIVAL, 2)
     engine = Engine(lower(flow), {"avg"})
     done: queue.Queue[object] = queue.Queue()
-    pipeline.on_complete(lambda: done.put(True))
+    pipeline.on_complete = lambda: done.put(True)
     in_flight = [pipeline.begin({"in": [batch]}) for batch in batches]
     assert all(done.get(timeout=20) for _ in in_flight)
     for one, batch in zip(in_flight, batches, strict=True):

@@ -127,7 +127,7 @@ def lower(flow: Graph, ranks: Mapping[str, int] | None = None) -> list[Step]:
         own = merges.sources[origin]
         beats = [
             renumbered(source + HEARTBEAT_SUFFIX, merges.sources[source], own, WATERMARK_SUFFIX)
-            for source in timing.sources_of(origin)
+            for source in timing.sources[origin]
         ]
         step = Step(origin + WATERMARK_SUFFIX, timing.watermark_generator(origin), (origin, *beats), schema=WATERMARKS)
         return renumbered(add(step), own, into, WATERMARK_SUFFIX)
@@ -188,7 +188,7 @@ class _Timing:
         self._meeting: set[str] = set()
         #: By node: its sources; the streams that set the event times of its records; its lag; how far ahead an event
         #: time may be.
-        self._sources: dict[str, tuple[str, ...]] = {}
+        self.sources: dict[str, tuple[str, ...]] = {}
         self._origins: dict[str, tuple[str, ...]] = {}
         self._lag: dict[str, int] = {}
         self._ahead: dict[str, int | None] = {}
@@ -235,10 +235,6 @@ class _Timing:
         above = (edge.source for edge in self._flow.inputs(node.id))
         return tuple(dict.fromkeys(origin for source in above for origin in self._origins[source]))
 
-    def sources_of(self, node: str) -> tuple[str, ...]:
-        """Return the source nodes of a node's records."""
-        return self._sources[node]
-
     def watermark_generator(self, origin: str) -> WatermarkGenerator:
         """Return the operator that emits the watermarks of a stream and of its sources' heartbeats."""
         votes_per_run = 1 if not self._cell else EVERY_RECORD if origin in self._meeting else AGREEING
@@ -246,8 +242,8 @@ class _Timing:
 
     def _analyse(self, node: Node) -> None:
         above = [edge.source for edge in self._flow.inputs(node.id)]
-        sources = tuple(dict.fromkeys(one for source in above for one in self._sources[source]))
-        self._sources[node.id] = sources or (node.id,)
+        sources = tuple(dict.fromkeys(one for source in above for one in self.sources[source]))
+        self.sources[node.id] = sources or (node.id,)
         origins = tuple(dict.fromkeys(origin for source in above for origin in self._origins[source]))
         keyed = isinstance(node.task, KeyedOperator) or any(self._keyed[source] for source in above)
         lag = max((self._lag[source] for source in above), default=0)

@@ -225,20 +225,24 @@ class _Job:
     check_interrupt: InterruptCheck = field(init=False)  # raises a Ctrl-C that was deferred
     warned: bool = False  # whether it is said what a second one does
 
+    def __post_init__(self) -> None:
+        self.engine = self.setup.engine
+        self.pipeline = self.engine if isinstance(self.engine, Pipeline) else None
+
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
         return self.partly_written or self.closing or (self.setup.checkpoint is not None and bool(self.partial_sources))
 
     def run(self) -> None:
-        retain_freed_memory(self.setup.engine.max_in_flight if isinstance(self.setup.engine, Pipeline) else 2)
+        retain_freed_memory(2 if self.pipeline is None else self.pipeline.max_in_flight)
         self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
         self._restore()
         self.started = time.time()
         self.log = RunLog(self.setup.flow.name)
         self.log.started("in process", continued=self.epoch > 0)
         buffer = InputBuffer(self.setup.buffering, self.setup.batch_size)
-        if isinstance(self.setup.engine, Pipeline):
-            self.setup.engine.on_complete(buffer.wake)
+        if self.pipeline is not None:
+            self.pipeline.on_complete = buffer.wake
         reader = Reader(
             f"riot_ops-{self.setup.flow.name}-source", self.setup.sources, self.offsets, buffer, self.setup.buffering
         )
@@ -252,7 +256,7 @@ class _Job:
                 self.setup.probe.ended()
             if not self.ended:  # else the run had ended before and has read no new records
                 self.partly_written = True
-                self._emit(self.setup.engine.process({}, flush=True), 0.0, 0.0)
+                self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
                 self.partly_written = False
             self.ended = True
             self._close_epoch()
@@ -277,8 +281,8 @@ class _Job:
             buffer.stop()
             reader.wake()
             self.summary.buffered = buffer.max_size
-            if isinstance(self.setup.engine, Pipeline):
-                self.setup.engine.stop()
+            if self.pipeline is not None:
+                self.pipeline.stop()
             reader.stop()
             for source in self.setup.sources.values():
                 source.close()
@@ -290,7 +294,7 @@ class _Job:
         """Return the next batch, None at the end; closes epochs while the source is silent."""
         while True:
             # batches should wait in the source, where they go on growing
-            self._collect(self.setup.engine.max_in_flight - 1 if isinstance(self.setup.engine, Pipeline) else 0)
+            self._collect(0 if self.pipeline is None else self.pipeline.max_in_flight - 1)
             until = None
             if not self.partial_sources and self.epoch_count > 0:
                 until = self.epoch_started + self.setup.epoch_s - time.time()
@@ -317,7 +321,10 @@ class _Job:
 
     def _process(self, batch: BufferedBatch) -> None:
         """Process a batch, in parts if steps expand it."""
-        threaded = bool(self.in_flight) or batch.rows >= self._min_rows(batch)  # keep the order of batches in flight
+        min_rows = self.setup.min_threaded_rows
+        if min_rows and not batch.full:
+            min_rows = MIN_THREADED_ROWS_IDLE
+        threaded = bool(self.in_flight) or batch.rows >= min_rows  # keep the order of batches in flight
         while (parts := batch.split(self._max_rows())) is not None:
             first, batch = parts
             self._push(first, threaded)
@@ -328,12 +335,12 @@ class _Job:
         if batch.inputs:
             self.ended = False
             self.epoch_count += max(batch.rows, 1)  # counts heartbeats as well
-            if isinstance(self.setup.engine, Pipeline) and threaded:
-                self._collect(self.setup.engine.max_in_flight - 1)
-                self.in_flight.append((batch, self.setup.engine.begin(batch.inputs)))
+            if self.pipeline is not None and threaded:
+                self._collect(self.pipeline.max_in_flight - 1)
+                self.in_flight.append((batch, self.pipeline.begin(batch.inputs)))
             else:
                 self._collect()
-                self._done(batch, self.setup.engine.process(batch.inputs))
+                self._done(batch, self.engine.process(batch.inputs))
         if batch.offset is None:
             return
         self.offsets[batch.source] = batch.offset
@@ -348,20 +355,14 @@ class _Job:
 
     def _max_rows(self) -> int:
         """Return how many records to process at once, from how steps expanded those before."""
-        rows_in, max_rows = self.setup.engine.row_counts()
+        rows_in, max_rows = self.engine.row_counts()
         return max(1, MAX_STEP_ROWS * rows_in // max_rows) if rows_in else FIRST_ROWS
-
-    def _min_rows(self, batch: BufferedBatch) -> int:
-        """Return the records from which on a batch is processed in other threads."""
-        return (
-            self.setup.min_threaded_rows if batch.full or not self.setup.min_threaded_rows else MIN_THREADED_ROWS_IDLE
-        )
 
     def _collect(self, limit: int = 0) -> None:
         """Take finished batches in order, and wait until at most ``limit`` are in flight."""
         while self.in_flight and (len(self.in_flight) > limit or self.in_flight[0][1].done.is_set()):
-            assert isinstance(self.setup.engine, Pipeline)
-            outputs = self.setup.engine.finish(self.in_flight[0][1])
+            assert self.pipeline is not None
+            outputs = self.pipeline.finish(self.in_flight[0][1])
             self.partly_written = True  # until the output is written, as the offset is already past the batch
             self._done(self.in_flight.popleft()[0], outputs)
             self.partly_written = False
@@ -395,7 +396,7 @@ class _Job:
     def _close_epoch(self) -> None:
         self._collect()
         self.closing = True
-        self.writer.count(self.setup.engine.counts())
+        self.writer.count(self.engine.counts())
         self.message = self.writer.finish()
         self._commit(self.message)
         self.closing = False
@@ -425,7 +426,7 @@ class _Job:
 
     def _save(self) -> None:
         assert self.setup.checkpoint is not None
-        state = self.setup.engine.snapshot()
+        state = self.engine.snapshot()
         self.setup.checkpoint.write(
             CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state)
         )
@@ -443,7 +444,7 @@ class _Job:
             raise StateError(
                 f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
             )
-        self.setup.engine.restore(saved.state)
+        self.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
         for sink in self.setup.sinks.values():
             sink.recover(self.epoch)

@@ -196,7 +196,8 @@ class Pipeline:
         self.outputs = outputs
         #: Maximum batches in flight: one per core in stateless steps, and one that waits.
         self.max_in_flight = cores + 1
-        self._on_complete: Callable[[], None] = lambda: None
+        #: Called whenever a batch has passed all steps.
+        self.on_complete: Callable[[], None] = lambda: None
         #: Runs all steps of small batches; the engines of the stages share its states.
         self._engine = Engine(steps, outputs, order=order)
         self._stages = _build_stages(steps, order, self._engine.states)
@@ -206,10 +207,6 @@ class Pipeline:
         self._begun = 0
         self._rows_in, self._rows_out = 0, Counter[str]()  # records of finished batches, by stream
         self._last = math.inf  # number of the last batch that still counts
-
-    def on_complete(self, callback: Callable[[], None]) -> None:
-        """Set a function to be called whenever a batch has passed all steps."""
-        self._on_complete = callback
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps in this thread, while no other batch is in flight."""
@@ -300,7 +297,7 @@ class Pipeline:
             done = not in_flight.unfinished
         if done:
             in_flight.done.set()
-            self._on_complete()
+            self.on_complete()
 
 
 def _output_streams(step: Step) -> tuple[str, ...]:

@@ -207,7 +207,10 @@ class Watermark:
             if not clock.streams:
                 watermarks, own = [own], None
         seq, times, beats = (
-            _concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names
+            np.concatenate([_NONE, *(int_column(m.column(name)) for m in watermarks)])
+            if len(watermarks) != 1
+            else int_column(watermarks[0].column(name))
+            for name in WATERMARKS.names
         )
         if not are_sorted([seq, beats], seq.size):
             order = np.lexsort([beats, seq])
@@ -301,10 +304,6 @@ class Watermark:
         self.now, self.seq, _, *rest = saved
         self.first = rest.pop(0) if self.clock.from_first else self.now  # unused where periods do not count from it
         self._votes[:] = rest or (self.now, 0 if self.now == NEVER else AGREEING, 0, self.now, self.now)
-
-
-def _concatenate(arrays: list[Numbers]) -> Numbers:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [_NONE])
 
 
 def _last_due_time(batch: pa.RecordBatch) -> int:
