@@ -129,7 +129,8 @@ class Window(WindowTask, SketchTask):
 
     Sliding and unbounded windows give each record with its own fields and the aggregates, and have one state per key,
     which stays until its ``ttl``. A sliding window keeps the cells of each of its records; a record is merged a few
-    times, whatever the size, and those of the window are read once per key and (micro-)batch.
+    times, whatever the size. Those of a window of time, or with values or a sketch of them, are read once per key and
+    (micro-)batch, the others are rings that stay where they are.
 
     Elsewhere a result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the
     microsecond before the window's end (for a session: before the multiple at which it was closed; for a current
@@ -179,7 +180,7 @@ class Window(WindowTask, SketchTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     frame: Any = None
     allowed_lateness: Duration = ZERO
@@ -314,7 +315,8 @@ class Window(WindowTask, SketchTask):
         running = {name: every[name] for name in RUNNING} | {"whole": ("seq", "sum"), "exact": ("seq", "fsum")}
         yield Case(cls(by=("key",), aggregates=running), batch, "running")
         yield Case(cls(by=("key",), aggregates=sums, emit="10s"), batch, "every ten seconds")
-        yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=every), batch, "the last two")
+        latest = {name: every[name] for name in (*RUNNING, "weighted")}
+        yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=latest), batch, "the last two")
         yield Case(cls(frame=Sliding(2 * five), by=("key",), aggregates=timed), batch, "the last ten seconds")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(frame=Count(2, partial=True), by=("key",), aggregates=every), batch, "by count")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import MAX_LENGTH
-from riot_ops.kernels.arrays.arrow import nullable_column
+from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column
 from riot_ops.kernels.arrays.exact import exact_result, exact_type, normalized
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import alpha, linear_counts
@@ -176,6 +176,8 @@ def _mean(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
         with np.errstate(all="ignore"):
             if sums.whole in cells:
                 return _null_where_empty(cells[sums.whole] / cells[n], cells[n])
+            if sums.plain in cells:
+                return _null_where_nan(cells[sums.plain] / (cells[n] * loops.SCALE))
             return _null_where_empty((cells[total] + cells[rest]) / cells[n] / loops.SCALE, cells[n])
 
     return BoundAggregate((counts, sums), pa.float64(), "number", result)
@@ -193,8 +195,10 @@ def _sum(name: str, of: str, dtype: pa.DataType | None, empty: Any = None) -> Bo
         n = [cells[name] for stat in counts for name in stat.cells()]
         if sums.whole in cells:
             return _null_where_empty(cells[sums.whole], n[0]) if n else pa.array(cells[sums.whole])
-        missing = np.equal(n[0], 0) if n else np.zeros(len(cells[total]), np.bool_)
         with np.errstate(all="ignore"):
+            if sums.plain in cells:
+                return nullable_column(cells[sums.plain] / loops.SCALE, np.equal(n[0], 0) if n else NO_MASK)
+            missing = np.equal(n[0], 0) if n else np.zeros(len(cells[total]), np.bool_)
             return exact_result(*normalized(cells[total] / loops.SCALE, cells[rest] / loops.SCALE), missing, kind)
 
     return BoundAggregate((*counts, sums), kind or pa.float64(), "exact number", result)
@@ -469,9 +473,12 @@ def _weighted_mean(name: str, of: str, dtype: pa.DataType | None, weight: Any = 
     cells_of = (*products.cells(), *weights.cells())
 
     def result(cells: Cells) -> pa.Array:
-        total, rest, whole, part = (cells[cell] for cell in cells_of)
         with np.errstate(all="ignore"):
-            means = (total + rest) / (whole + part)
+            if products.plain in cells:
+                means = cells[products.plain] / cells[weights.plain]
+            else:
+                total, rest, whole, part = (cells[cell] for cell in cells_of)
+                means = (total + rest) / (whole + part)
         return _null_where_nan(np.where(np.isfinite(means), means, np.nan))
 
     return BoundAggregate((products, weights), pa.float64(), "number", result, weight=(weight, "number"))

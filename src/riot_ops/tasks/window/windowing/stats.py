@@ -16,13 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import State, StateField
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
-from riot_ops.kernels.stats import clipping, exact_sum, running
+from riot_ops.kernels.stats import clipping, exact_sum, rings, running
 from riot_ops.kernels.stats.hyperloglog import hash_values
+from riot_ops.windows import Sliding
 
 __all__ = [
     "CLIPPED",
@@ -131,6 +133,8 @@ class Stat(ABC):
     exact_integers: ClassVar[bool] = False
     #: Whether it reads the times of records.
     reads_times: ClassVar[bool] = False
+    #: Whether it can be kept for windows of the last records, see :meth:`slide`.
+    slides: ClassVar[bool] = False
     #: Whether it may refuse a value when results are emitted at each record.
     refuses: ClassVar[bool] = False
 
@@ -159,6 +163,17 @@ class Stat(ABC):
     def merges_exactly(self, schema: pa.Schema) -> bool:
         """Whether merging its cells, in any order, equals adding the records one by one to the bit."""
         return self.exact or (self.exact_integers and is_whole(schema.field(self.field).type))
+
+    def ring_fields(self, size: int) -> dict[str, StateField]:
+        """Declare the state of :meth:`slide` for windows of ``size`` records."""
+        raise NotImplementedError
+
+    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
+        """Add all rows, and return the cells of the windows of the last records that end at them.
+
+        ``before`` has the number of earlier records of the key; full frames have results for full windows alone.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
@@ -234,6 +249,7 @@ class Counts(KernelStat):
 
     add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts
     layout = (("n", "int64", 0),)
+    slides = True
     exact = True
 
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
@@ -242,8 +258,59 @@ class Counts(KernelStat):
         column = batch.column(self.field)
         return np.where(np.asarray(column.is_valid()), 0.0, np.nan) if column.null_count else NO_VALUES
 
+    def ring_fields(self, size: int) -> dict[str, StateField]:
+        if not self._reads_values:
+            return {}
+        (name,) = self._cell_names
+        return {f"{name}@window": StateField("int64"), f"{name}@ring": StateField("uint8", size)}
 
-class ExactStat(KernelStat):
+    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
+        (name,), out = self._cell_names, np.empty(slots.size, np.int64)
+        assert isinstance(frame.size, int)
+        if not self._reads_values:
+            counts = np.minimum(before + 1, frame.size)
+            return {name: counts[counts == frame.size] if frame.full else counts}
+        of = readonly(self.column(batch)), slots, before, frame.size, frame.full
+        found = rings.slide_counts(*of, state[f"{name}@ring"], state[f"{name}@window"], out)
+        return {name: out[:found]}
+
+    @property
+    def _reads_values(self) -> bool:
+        return self.field is not None
+
+
+class RingStat(KernelStat):
+    """A stat that can be kept in rings of cells, see :mod:`riot_ops.kernels.stats.rings`."""
+
+    slides = True
+    #: Kind of its cells.
+    ring: ClassVar[int]
+
+    def ring_fields(self, size: int) -> dict[str, StateField]:
+        return {f"{self._cell_names[0]}@ring": StateField("float64", rings.WIDTHS[self.ring] * (size + 1))}
+
+    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
+        assert isinstance(frame.size, int)
+        column = self.column(batch)
+        numbers, rests = column if isinstance(column, tuple) else (column, NO_VALUES)
+        plain, width = self._is_plain(batch), rings.WIDTHS[self.ring]
+        found = int(np.count_nonzero(before >= frame.size - 1)) if frame.full else slots.size
+        out = np.empty((1 if plain else width, found))
+        of = readonly(numbers), readonly(rests), slots, before, frame.size, frame.full
+        rings.slide_cells(self.ring, *of, state[f"{self._cell_names[0]}@ring"], np.empty(width), plain, out)
+        return dict(zip((self.plain,) if plain else self._cell_names, out, strict=False))
+
+    @functools.cached_property
+    def plain(self) -> str:
+        """Cell of :meth:`slide` with the sum of the two others, in place of them."""
+        return self._cell_name("plain")
+
+    def _is_plain(self, batch: pa.RecordBatch) -> bool:
+        """Whether only the sum of two cells is wanted."""
+        return False
+
+
+class ExactStat(RingStat):
     """A stat of pairs of float64, which hold integers and times of 64 bits without rounding."""
 
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
@@ -257,8 +324,13 @@ class Sums(ExactStat):
     """Compensated sum, in two parts."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_sums, loops.merge_sums, running.run_sums
+    ring = rings.SUMS
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
     exact_integers = True
+
+    def _is_plain(self, batch: pa.RecordBatch) -> bool:
+        assert self.field is not None
+        return bool(pa.types.is_floating(batch.schema.field(self.field).type))
 
     @functools.cached_property
     def whole(self) -> str:
@@ -308,6 +380,9 @@ class Products(Sums):
     def run_column(self, batch: pa.RecordBatch, key: HashWords = NO_SECRET) -> Any:
         return self.column(batch, key)
 
+    def _is_plain(self, batch: pa.RecordBatch) -> bool:
+        return True
+
     def _summands(self, values: Any, weights: Any) -> Any:
         with np.errstate(over="ignore"):
             return values * weights
@@ -328,6 +403,7 @@ class Extremes(ExactStat):
     """Minimum and maximum."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_extremes, loops.merge_extremes, running.run_extremes
+    ring = rings.EXTREMES
     layout = (
         *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
@@ -342,6 +418,7 @@ class ExactSums(ExactStat):
     merge_kernel = exact_sum.merge_exact_sums
     run_kernel: ClassVar[Any] = exact_sum.run_exact_sums
     exact = True
+    slides = False
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name("digits"): ("int64", exact_sum.DIGITS, 0)}
@@ -399,6 +476,7 @@ class Firsts(ExactStat):
     """Value with the smallest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_firsts, loops.merge_firsts, running.run_firsts
+    ring = rings.FIRSTS
     reads_times = exact = True
     layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
@@ -410,6 +488,7 @@ class Lasts(ExactStat):
     """Value with the largest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_lasts, loops.merge_lasts, running.run_lasts
+    ring = rings.LASTS
     reads_times = exact = True
     layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
@@ -418,10 +497,11 @@ class Lasts(ExactStat):
 
 
 @dataclass(frozen=True)
-class Moments(KernelStat):
+class Moments(RingStat):
     """Number of values, mean, and sum of squared distances from the mean."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_spreads, loops.merge_spreads, running.run_variances
+    ring = rings.MOMENTS
     layout = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
     refuses = True
 
@@ -531,7 +611,7 @@ RELATIONS = ("==", "<", "<=", ">", ">=", "!=", "&")
 
 
 @dataclass(frozen=True)
-class MatchCounts(KernelStat):
+class MatchCounts(Counts):
     """Number of values in a relation to a number."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts

@@ -37,6 +37,7 @@ from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggr
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
+from riot_ops.tasks.window.windowing.latest_records import LatestRecords
 from riot_ops.tasks.window.windowing.reading_windows import ReadingWindows
 from riot_ops.tasks.window.windowing.running_windows import CONDENSED, RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
@@ -122,7 +123,8 @@ class WindowTask(KeyedTask, ReadableState):
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Sliding):
-            return SlidingWindows(stats, self.frame)
+            rings = isinstance(self.frame.size, int) and all(stat.slides for stat in stats)
+            return LatestRecords(stats, self.frame) if rings else SlidingWindows(stats, self.frame)
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
@@ -269,7 +271,9 @@ class WindowTask(KeyedTask, ReadableState):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assigner = cast("CountWindows | ReadingWindows | RunningWindows | SlidingWindows", self.assigner)
+        assigner = cast(
+            "CountWindows | LatestRecords | ReadingWindows | RunningWindows | SlidingWindows", self.assigner
+        )
         return assigner.run(self, batch, slots, state, dead)
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
