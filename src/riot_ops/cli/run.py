@@ -19,6 +19,8 @@ __all__ = ["EXAMPLES", "TaskCode", "check_task", "run"]
 console = Console(markup=False)
 
 TaskCode = Annotated[str | None, typer.Argument(help="For micro: code of the task, such as KAL.")]
+#: Parameters of the command that jobs get otherwise, or not at all.
+NOT_OF_JOBS = ("name", "task", "input", "settings", "list_names", "as_json")
 INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "For train"
 
 EXAMPLES = """**Examples**
@@ -204,6 +206,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
 ) -> None:
     """Run an application and write its results as files, one folder per stream."""
+    given = {option: value for option, value in locals().items() if value is not None and option not in NOT_OF_JOBS}
     if list_names:
         _list_applications(as_json)
         return
@@ -236,49 +239,8 @@ def run(
         if len(input or ()) > 1:
             raise ConfigError(f"{name} takes one --input, got {', '.join(input or ())}")
         input_options = {"input": Path(input[0]) if input else None}
-    job = job_class(
-        name=name,
-        stream=stream,
-        messages=messages,
-        sensors=sensors,
-        seed=seed,
-        format=format,
-        encoding=encoding,
-        time=time,
-        time_unit=time_unit,
-        read=tuple(read or ()),
-        key=key,
-        mqtt=mqtt,
-        topic=tuple(topic or ()),
-        client_id=client_id,
-        ca_file=ca_file,
-        certificate=certificate,
-        private_key=private_key,
-        rate=rate,
-        speed=speed,
-        curve=curve,
-        out=out,
-        out_format=out_format,
-        overwrite=overwrite,
-        checkpoint=checkpoint,
-        form=form,
-        plot=plot,
-        runner=runner,
-        cores=cores,
-        batch=batch,
-        buffering=buffering,
-        trigger=trigger,
-        target_duration=target_duration,
-        ticks=ticks,
-        spans=spans,
-        start=start,
-        table=table,
-        models=models,
-        broker=broker,
-        servers=servers,
-        verbose=verbose,
-        **input_options,
-    )
+    options = {option: tuple(value) if isinstance(value, list) else value for option, value in given.items()}
+    job = job_class(name=name, **options, **input_options)
     job.run(console)
     if job.all_rejected:
         raise typer.Exit(1)

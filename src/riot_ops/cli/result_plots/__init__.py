@@ -8,13 +8,13 @@ from typing import Any
 
 from riot_ops.cli.figure import new_figure, save_figure
 from riot_ops.cli.result_plots import alerts, counts, scores
-from riot_ops.cli.result_plots.results import Results
+from riot_ops.cli.result_plots.results import NothingToDrawError, Results
 
 __all__ = ["PLOTS", "Results", "draw"]
 
-#: For each application, a function that draws its results on a figure and returns the axes, or None without results.
+#: For each application, a function that draws its results on a figure and returns the axes.
 #: Applications that only forward lines have no plot.
-PLOTS: dict[str, Callable[[Any, Results], list[Any] | None]] = {
+PLOTS: dict[str, Callable[[Any, Results], list[Any]]] = {
     "word_count": counts.words,
     "log_processing": counts.requests,
     "click_analytics": counts.visits,
@@ -44,8 +44,9 @@ def draw(name: str, results: Results, path: Path) -> bool:
     if name not in PLOTS:
         return False
     figure = new_figure()
-    axes = PLOTS[name](figure, results)
-    if axes is None:
+    try:
+        axes = PLOTS[name](figure, results)
+    except NothingToDrawError:
         return False
     save_figure(figure, axes, path)
     return True

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.cli.figure import COLOURS, date_formatter, robust_range
-from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent, required
 
 __all__ = ["bargains", "callers", "delays", "machines", "purchases", "spikes"]
 
@@ -18,11 +18,10 @@ GREY, RED = "#94a3b8", "#dc2626"
 MAX_LINES = 5
 
 
-def machines(figure: Any, results: Results) -> list[Any] | None:
+def machines(figure: Any, results: Results) -> list[Any]:
     """Draw the load of all machines, of those with the most alerts, and when their alerts begin."""
-    usage, alerts = results.parsed("usage"), results.stream("alerts", "machine_id", "timestamp", "stream_score")
-    if not usage.num_rows:
-        return None
+    usage = required(results.parsed("usage"))
+    alerts = results.stream("alerts", "machine_id", "timestamp", "stream_score")
     axes = figure.subplots()
     shown = downsample(usage, 20_000)
     # traces count seconds from their own beginning: as dates these would be in January 1970
@@ -57,28 +56,23 @@ def _first_of_runs(column: Any) -> Any:
     return times.filter(pa.array(np.diff(micros, prepend=micros[:1] - 601_000_000) > 600_000_000))
 
 
-def purchases(figure: Any, results: Results) -> list[Any] | None:
+def purchases(figure: Any, results: Results) -> list[Any]:
     """Draw the scores of the outliers over the stream, with a colour for each customer with many outliers."""
-    outliers = results.stream("outliers", "entity_id", "score")
-    if not outliers.num_rows:
-        return None
+    outliers = required(results.stream("outliers", "entity_id", "score"))
     axes = figure.subplots()
     axes.plot(outliers["seq"], outliers["score"], ".", color=GREY, markersize=4, label="outliers")
     for i, customer in enumerate(most_frequent(outliers["entity_id"], MAX_LINES)):
         its = outliers.filter(pc.equal(outliers["entity_id"], customer))
         axes.plot(its["seq"], its["score"], "o", color=COLOURS[i % len(COLOURS)], markersize=4, label=customer)
     axes.set_title(f"{outliers.num_rows:,} outliers of {pc.count_distinct(outliers['entity_id']).as_py():,} customers")
-    axes.set_xlabel("purchase")
-    axes.set_ylabel("score")
+    axes.set(xlabel="purchase", ylabel="score")
     return [axes]
 
 
-def spikes(figure: Any, results: Results) -> list[Any] | None:
+def spikes(figure: Any, results: Results) -> list[Any]:
     """Draw the readings of the device with the most spikes, and its spikes."""
-    found = results.stream("spikes", "device_id", "value", "moving_average")
-    readings = results.parsed("sensors")
-    if not found.num_rows or not readings.num_rows:
-        return None
+    found = required(results.stream("spikes", "device_id", "value", "moving_average"))
+    readings = required(results.parsed("sensors"))
     axes = figure.subplots()
     (device,) = most_frequent(found["device_id"], 1)
     readings = readings.filter(pc.equal(readings["device_id"], device))
@@ -93,17 +87,14 @@ def spikes(figure: Any, results: Results) -> list[Any] | None:
     margin = 0.06 * (high - low) or 0.5
     axes.set_ylim(low - margin, high + margin)
     axes.set_title(f"Device {device}: {found.num_rows:,} spikes among {readings.num_rows:,} readings")
-    axes.set_xlabel("line")
-    axes.set_ylabel("value")
+    axes.set(xlabel="line", ylabel="value")
     return [axes]
 
 
-def bargains(figure: Any, results: Results) -> list[Any] | None:
+def bargains(figure: Any, results: Results) -> list[Any]:
     """Draw the price of the stock with the most bargains, and the bargains."""
-    found = results.stream("bargains", "stock", "price", "bargain_index", "event_time")
-    trades = results.parsed("trades")
-    if not found.num_rows or not trades.num_rows:
-        return None
+    found = required(results.stream("bargains", "stock", "price", "bargain_index", "event_time"))
+    trades = required(results.parsed("trades"))
     axes = figure.subplots()
     (stock,) = most_frequent(found["stock"], 1)
     trades = trades.filter(pc.equal(trades["stock"], stock))
@@ -124,11 +115,9 @@ def bargains(figure: Any, results: Results) -> list[Any] | None:
     return [axes]
 
 
-def callers(figure: Any, results: Results) -> list[Any] | None:
+def callers(figure: Any, results: Results) -> list[Any]:
     """Draw the mean score of each caller over the number of calls."""
-    found = results.stream("scores", "caller", "score")
-    if not found.num_rows:
-        return None
+    found = required(results.stream("scores", "caller", "score"))
     axes = figure.subplots()
     means = found.group_by("caller").aggregate([("score", "mean"), ("score", "count")])
     means = means.sort_by([("score_mean", "descending")])
@@ -137,17 +126,14 @@ def callers(figure: Any, results: Results) -> list[Any] | None:
     lines = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
     axes.text(0.02, 0.97, f"highest with 10 calls or more\n{lines}", transform=axes.transAxes, va="top", fontsize=8)
     axes.set_xscale("log")
-    axes.set_title(f"Mean scores of {means.num_rows:,} callers")
-    axes.set_xlabel("calls")
-    axes.set_ylabel("mean score, 0 to 8")
+    axes.set(title=f"Mean scores of {means.num_rows:,} callers", xlabel="calls", ylabel="mean score, 0 to 8")
     return [axes]
 
 
-def delays(figure: Any, results: Results) -> list[Any] | None:
+def delays(figure: Any, results: Results) -> list[Any]:
     """Draw the delays between sensor and valve by pair, and the alarms."""
     found, alarms = (results.stream(name, "pair", "ts", "delay") for name in ("delays", "alarms"))
-    if not found.num_rows:
-        return None
+    required(found)
     axes = figure.subplots()
     for i, pair in enumerate(sorted(pc.unique(found["pair"]).to_pylist())):
         colour = COLOURS[i % len(COLOURS)]
@@ -159,6 +145,5 @@ def delays(figure: Any, results: Results) -> list[Any] | None:
                     at, np.asarray(its["delay"], np.float64) / 1e6, marker, color=colour, markersize=4, label=label
                 )
     axes.xaxis.set_major_formatter(date_formatter(axes))
-    axes.set_title(f"{found.num_rows:,} delays from sensor to valve, {alarms.num_rows:,} alarms")
-    axes.set_ylabel("delay (ms)")
+    axes.set(title=f"{found.num_rows:,} delays from sensor to valve, {alarms.num_rows:,} alarms", ylabel="delay (ms)")
     return [axes]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.cli.figure import COLOURS, date_formatter
-from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent, required
 
 __all__ = ["campaigns", "clicks", "distinct_values", "extremes", "requests", "topics", "visits", "words"]
 
@@ -17,31 +17,24 @@ __all__ = ["campaigns", "clicks", "distinct_values", "extremes", "requests", "to
 MAX_LINES = 8
 
 
-def words(figure: Any, results: Results) -> list[Any] | None:
+def words(figure: Any, results: Results) -> list[Any]:
     """Draw the counts of the most frequent words over the lines of the text."""
-    counts = results.stream("counts", "word", "count")
-    if not counts.num_rows:
-        return None
+    counts = required(results.stream("counts", "word", "count"))
     axes = figure.subplots()
     last = counts.group_by("word").aggregate([("count", "max")]).sort_by([("count_max", "descending")])
     for i, word in enumerate(last["word"].slice(0, MAX_LINES).to_pylist()):
         its = downsample(counts.filter(pc.equal(counts["word"], word)))
         axes.plot(its["seq"], its["count"], color=COLOURS[i % len(COLOURS)], label=word)
     axes.set_title(f"Counts of the {min(MAX_LINES, last.num_rows)} most frequent of {last.num_rows:,} words")
-    axes.set_xlabel("line")
-    axes.set_ylabel("count so far")
+    axes.set(xlabel="line", ylabel="count so far")
     return [axes]
 
 
-def requests(figure: Any, results: Results) -> list[Any] | None:
+def requests(figure: Any, results: Results) -> list[Any]:
     """Draw the requests per minute, by status and by country."""
-    volume, status, countries = (
-        results.stream("volume", "minute", "count"),
-        results.stream("status", "response", "count"),
-        results.stream("countries", "country", "country_total"),
-    )
-    if not volume.num_rows:
-        return None
+    volume = required(results.stream("volume", "minute", "count"))
+    status = results.stream("status", "response", "count")
+    countries = results.stream("countries", "country", "country_total")
     left, middle, right = figure.subplots(1, 3, width_ratios=[2, 1, 1])
     minutes = volume.group_by("minute").aggregate([("count", "max")]).sort_by("minute")
     left.plot(datetimes(minutes["minute"]), minutes["count_max"], color=COLOURS[0])
@@ -52,41 +45,33 @@ def requests(figure: Any, results: Results) -> list[Any] | None:
     return [left, middle, right]
 
 
-def visits(figure: Any, results: Results) -> list[Any] | None:
+def visits(figure: Any, results: Results) -> list[Any]:
     """Draw visits and first visits over the stream, and visits by country."""
-    totals = downsample(results.stream("visits", "total_count", "total_unique"))
+    totals = downsample(required(results.stream("visits", "total_count", "total_unique")))
     countries = results.stream("locations", "country", "country_total")
-    if not totals.num_rows:
-        return None
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     left.plot(totals["seq"], totals["total_count"], color=COLOURS[0], label="visits")
     left.plot(totals["seq"], totals["total_unique"], color=COLOURS[1], label="first visits")
-    left.set_title("Visits so far")
-    left.set_xlabel("click")
+    left.set(title="Visits so far", xlabel="click")
     _bars(right, _totals(countries, "country", "country_total"), "Visits by country")
     return [left, right]
 
 
-def topics(figure: Any, results: Results) -> list[Any] | None:
+def topics(figure: Any, results: Results) -> list[Any]:
     """Draw the counts of the topics that were most often among the first three, over time."""
-    rankings = results.stream("rankings", "tick_time", "rank", "topic", "count")
-    if not rankings.num_rows:
-        return None
+    rankings = required(results.stream("rankings", "tick_time", "rank", "topic", "count"))
     axes = figure.subplots()
     for i, topic in enumerate(most_frequent(rankings.filter(pc.less_equal(rankings["rank"], 3))["topic"], MAX_LINES)):
         its = rankings.filter(pc.equal(rankings["topic"], topic)).sort_by("tick_time")
         axes.plot(datetimes(its["tick_time"]), its["count"], ".-", color=COLOURS[i % len(COLOURS)], label=topic)
     axes.xaxis.set_major_formatter(date_formatter(axes))
-    axes.set_title("Topics that were most often among the first three")
-    axes.set_ylabel("mentions in the window")
+    axes.set(title="Topics that were most often among the first three", ylabel="mentions in the window")
     return [axes]
 
 
-def clicks(figure: Any, results: Results) -> list[Any] | None:
+def clicks(figure: Any, results: Results) -> list[Any]:
     """Draw the last click-through rate of each pair of query and advertisement over its impressions."""
-    rates = results.stream("ctr", "query_id", "ad_id", "ctr", "impressions")
-    if not rates.num_rows:
-        return None
+    rates = required(results.stream("ctr", "query_id", "ad_id", "ctr", "impressions"))
     axes = figure.subplots()
     last = rates.group_by(["query_id", "ad_id"], use_threads=False).aggregate(
         [("ctr", "last"), ("impressions", "last")]
@@ -94,16 +79,13 @@ def clicks(figure: Any, results: Results) -> list[Any] | None:
     axes.scatter(last["impressions_last"], np.asarray(last["ctr_last"]) * 100, s=12, color=COLOURS[0], alpha=0.6)
     axes.set_xscale("log")
     axes.set_title(f"Click-through rates of {last.num_rows:,} pairs of query and advertisement")
-    axes.set_xlabel("impressions in the window")
-    axes.set_ylabel("click-through rate (%)")
+    axes.set(xlabel="impressions in the window", ylabel="click-through rate (%)")
     return [axes]
 
 
-def campaigns(figure: Any, results: Results) -> list[Any] | None:
+def campaigns(figure: Any, results: Results) -> list[Any]:
     """Draw the views per window: the mean and the range over all campaigns."""
-    counts = results.stream("campaigns", "window_start", "campaign_id", "count")
-    if not counts.num_rows:
-        return None
+    counts = required(results.stream("campaigns", "window_start", "campaign_id", "count"))
     axes = figure.subplots()
     windows = counts.group_by("window_start").aggregate([("count", "mean"), ("count", "min"), ("count", "max")])
     windows = windows.sort_by("window_start")
@@ -117,29 +99,23 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
     return [axes]
 
 
-def distinct_values(figure: Any, results: Results) -> list[Any] | None:
+def distinct_values(figure: Any, results: Results) -> list[Any]:
     """Draw the number of distinct values so far over the stream."""
-    found = downsample(results.stream("sizes", "count"))
-    if not found.num_rows:
-        return None
+    found = downsample(required(results.stream("sizes", "count")))
     axes = figure.subplots()
     axes.plot(found["seq"], found["count"], color=COLOURS[0])
-    axes.set_title("Distinct values so far")
-    axes.set_xlabel("line")
+    axes.set(title="Distinct values so far", xlabel="line")
     return [axes]
 
 
-def extremes(figure: Any, results: Results) -> list[Any] | None:
+def extremes(figure: Any, results: Results) -> list[Any]:
     """Draw minimum, mean and maximum so far over the stream."""
-    found = downsample(results.stream("figures", "min", "mean", "max"))
-    if not found.num_rows:
-        return None
+    found = downsample(required(results.stream("figures", "min", "mean", "max")))
     axes = figure.subplots()
     for i, name in enumerate(("max", "mean", "min")):
         axes.plot(found["seq"], found[name], color=COLOURS[i], label=name)
     axes.set_yscale("symlog")
-    axes.set_title("Minimum, mean and maximum so far")
-    axes.set_xlabel("line")
+    axes.set(title="Minimum, mean and maximum so far", xlabel="line")
     return [axes]
 
 

@@ -14,12 +14,16 @@ import pyarrow.compute as pc
 
 from riot_ops.core.parquet_file import read_parquet
 
-__all__ = ["Results", "datetimes", "downsample", "most_frequent"]
+__all__ = ["NothingToDrawError", "Results", "datetimes", "downsample", "most_frequent", "required"]
 
 #: Maximum records of a stream that are read.
 MAX_RECORDS = 1_000_000
 #: Maximum points of a line.
 MAX_POINTS = 2_000
+
+
+class NothingToDrawError(Exception):
+    """A run has no results to draw."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,13 @@ class Results:
             return pa.table({name: pa.nulls(0) for name in ("seq", *fields)})
         table = pa.concat_tables(tables)
         return table.take(pc.sort_indices(table, [("seq", "ascending")]))
+
+
+def required(table: pa.Table) -> pa.Table:
+    """Return a table; raise :class:`NothingToDrawError` if it is empty."""
+    if not table.num_rows:
+        raise NothingToDrawError
+    return table
 
 
 def most_frequent(column: Any, n: int) -> list[Any]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.cli.figure import COLOURS, date_formatter
-from riot_ops.cli.result_plots.results import Results, datetimes, downsample
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample, required
 from riot_ops.measure.classification import evaluate
 from riot_ops.streams.streambench.flow_packets import CLASSES
 
@@ -24,32 +24,26 @@ MAP_HEIGHT, MAP_WIDTHS = 5.5, (3.0, 9.0)
 MAX_POSITIONS = 40_000
 
 
-def sentiment(figure: Any, results: Results) -> list[Any] | None:
+def sentiment(figure: Any, results: Results) -> list[Any]:
     """Draw the number of messages by score, and the mean score over the stream."""
-    found = results.stream("sentiment", "sentiment", "score")
-    if not found.num_rows:
-        return None
+    found = required(results.stream("sentiment", "sentiment", "score"))
     left, right = figure.subplots(1, 2)
     colours = {"positive": COLOURS[2], "negative": COLOURS[1], "neutral": "#94a3b8"}
     for label in sorted(pc.unique(found["sentiment"]).to_pylist()):
         scores = np.asarray(found.filter(pc.equal(found["sentiment"], label))["score"], np.float64)
         values, counts = np.unique(np.round(scores), return_counts=True)
         left.bar(values, counts, color=colours.get(label.lower(), COLOURS[0]), label=f"{label}: {scores.size:,}")
-    left.set_title("Messages by score")
-    left.set_xlabel("score")
+    left.set(title="Messages by score", xlabel="score")
     seq, scores = (np.asarray(found[name], np.float64) for name in ("seq", "score"))
     at, mean = _interval_means(seq, scores)
     right.plot(at, mean, color=COLOURS[0])
-    right.set_title("Mean score")
-    right.set_xlabel("message")
+    right.set(title="Mean score", xlabel="message")
     return [left, right]
 
 
-def spam(figure: Any, results: Results) -> list[Any] | None:
+def spam(figure: Any, results: Results) -> list[Any]:
     """Draw the number of messages by their probability of being spam."""
-    found = results.stream("results", "spam_probability", "is_spam")
-    if not found.num_rows:
-        return None
+    found = required(results.stream("results", "spam_probability", "is_spam"))
     axes = figure.subplots()
     edges = np.linspace(0, 1, 41)
     for label, is_spam, colour in (("no spam", False, COLOURS[2]), ("spam", True, COLOURS[1])):
@@ -57,20 +51,17 @@ def spam(figure: Any, results: Results) -> list[Any] | None:
         axes.hist(its, edges, color=colour, alpha=0.8, label=f"{label}: {its.size:,}")
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
-    axes.set_title("Messages by their probability of being spam")
-    axes.set_xlabel("probability")
-    axes.set_ylabel("messages")
+    axes.set(title="Messages by their probability of being spam", xlabel="probability", ylabel="messages")
     return [axes]
 
 
-def threats(figure: Any, results: Results) -> list[Any] | None:
+def threats(figure: Any, results: Results) -> list[Any]:
     """Draw the share of flows classified as attacks over the stream; with labels, also the confusion matrix."""
     try:
         found = results.stream("threats", "class_index", "label")
     except (pa.ArrowInvalid, KeyError):  # the lines have no labels
         found = results.stream("threats", "class_index")
-    if not found.num_rows:
-        return None
+    required(found)
     has_labels = "label" in found.column_names
     left, right = figure.subplots(1, 2) if has_labels else (figure.subplots(), None)
     classes = np.asarray(found["class_index"], np.int64)
@@ -80,8 +71,7 @@ def threats(figure: Any, results: Results) -> list[Any] | None:
         share = np.histogram(position[classes == i], edges)[0] / np.maximum(np.histogram(position, edges)[0], 1)
         left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(classes == i).sum():,}")
     left.set_title(f"{np.count_nonzero(classes):,} of {classes.size:,} flows classified as attacks")
-    left.set_xlabel("flow")
-    left.set_ylabel("% of the flows")
+    left.set(xlabel="flow", ylabel="% of the flows")
     left.set_ylim(bottom=0)
     if right is None:
         return [left]
@@ -94,17 +84,13 @@ def threats(figure: Any, results: Results) -> list[Any] | None:
             right.text(column, row, f"{n:,}", ha="center", va="center", color=colour, fontsize=9)
     for set_ticks in (right.set_xticks, right.set_yticks):
         set_ticks(range(len(CLASSES)), CLASSES)
-    right.set_title(f"{100 * report.accuracy:.1f} % correct")
-    right.set_xlabel("predicted class")
-    right.set_ylabel("actual class")
+    right.set(title=f"{100 * report.accuracy:.1f} % correct", xlabel="predicted class", ylabel="actual class")
     return [left]
 
 
-def roads(figure: Any, results: Results) -> list[Any] | None:
+def roads(figure: Any, results: Results) -> list[Any]:
     """Draw the positions of the cars, coloured by the last average speed of their road."""
-    found = results.stream("speeds", "road_id", "average_speed", "latitude", "longitude")
-    if not found.num_rows:
-        return None
+    found = required(results.stream("speeds", "road_id", "average_speed", "latitude", "longitude"))
     axes = figure.subplots()
     last = found.group_by("road_id", use_threads=False).aggregate([("average_speed", "last")])
     speeds = dict(zip(last["road_id"].to_pylist(), last["average_speed_last"].to_pylist(), strict=True))
@@ -118,17 +104,13 @@ def roads(figure: Any, results: Results) -> list[Any] | None:
     fitting = MAP_HEIGHT * width / (aspect * height) if height > 0 else MAP_WIDTHS[1]
     figure.set_size_inches(float(np.clip(fitting, *MAP_WIDTHS)) + 2.2, MAP_HEIGHT + 1)  # and its scales
     figure.colorbar(points, ax=axes, label="average speed of the road")
-    axes.set_title(f"{found.num_rows:,} positions on {len(speeds):,} roads")
-    axes.set_xlabel("longitude")
-    axes.set_ylabel("latitude")
+    axes.set(title=f"{found.num_rows:,} positions on {len(speeds):,} roads", xlabel="longitude", ylabel="latitude")
     return [axes]
 
 
-def choices(figure: Any, results: Results) -> list[Any] | None:
+def choices(figure: Any, results: Results) -> list[Any]:
     """Draw the share of each action over the rounds."""
-    found = results.stream("actions", "action")
-    if not found.num_rows:
-        return None
+    found = required(results.stream("actions", "action"))
     axes = figure.subplots()
     names = sorted(pc.unique(found["action"]).to_pylist())
     shares = []
@@ -139,20 +121,16 @@ def choices(figure: Any, results: Results) -> list[Any] | None:
     axes.stackplot(at, *shares, labels=names, colors=COLOURS)
     axes.set_ylim(0, 100)
     axes.set_xscale("log")
-    axes.set_title(f"Choices in {found.num_rows:,} rounds")
-    axes.set_xlabel("round")
-    axes.set_ylabel("share (%)")
+    axes.set(title=f"Choices in {found.num_rows:,} rounds", xlabel="round", ylabel="share (%)")
     return [axes]
 
 
-def loads(figure: Any, results: Results) -> list[Any] | None:
+def loads(figure: Any, results: Results) -> list[Any]:
     """Draw the predicted and the measured load of a house, and the share of its plugs above the median."""
-    predicted = results.stream("predictions", "timestamp", "house_id", "household_id", "predicted_load")
+    predicted = required(results.stream("predictions", "timestamp", "house_id", "household_id", "predicted_load"))
     outliers = results.stream("outliers", "window_end", "house_id", "percentage")
-    readings = results.parsed("readings")
-    predicted = predicted.filter(pc.is_null(predicted["household_id"])) if predicted.num_rows else predicted
-    if not predicted.num_rows or not readings.num_rows:
-        return None
+    readings = required(results.parsed("readings"))
+    predicted = required(predicted.filter(pc.is_null(predicted["household_id"])))
     house = pc.min(predicted["house_id"]).as_py()
     its = predicted.filter(pc.equal(predicted["house_id"], house))
     # a slice is predicted several times; the last prediction knows most of the slice before
@@ -162,8 +140,7 @@ def loads(figure: Any, results: Results) -> list[Any] | None:
     upper = axes[0]
     upper.plot(*_measured(readings, house), color="#94a3b8", label="measured")
     upper.plot(datetimes(its["timestamp"]), its["predicted_load_last"], color=COLOURS[1], label="predicted")
-    upper.set_title(f"Load of house {house}, by the minute")
-    upper.set_ylabel("load (W)")
+    upper.set(title=f"Load of house {house}, by the minute", ylabel="load (W)")
     if ends.num_rows:
         _draw_share(axes[1], ends, its["timestamp"])
     axes[-1].xaxis.set_major_formatter(date_formatter(axes[-1]))
