@@ -59,6 +59,9 @@ def task_page() -> str:
     lines = [
         "# Tasks",
         "",
+        "`riot_ops.tasks` offers all but those that one application needs: import these from the package in the name",
+        "of the module, such as `riot_ops.dataflows.dspbench.operators`.",
+        "",
         "| code | task | category | pattern | σ | state | what it is for |",
         "|---|---|---|---|---|---|---|",
     ]

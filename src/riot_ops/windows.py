@@ -24,6 +24,7 @@ from riot_ops.core.parameters import (
     parameters_to_json,
     snake_case,
 )
+from riot_ops.kernels.stats.local_calendar import check_zone
 
 __all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Sliding", "Tumbling", "Unbounded", "frame_from"]
 
@@ -142,15 +143,7 @@ class Calendar(Frame):
     tz: str = "UTC"
 
     def validate(self) -> None:
-        from zoneinfo import ZoneInfo, available_timezones
-
-        try:
-            ZoneInfo(self.tz)
-        except (KeyError, ValueError, OSError):  # unknown, not a name, or a folder
-            raise ConfigError(
-                f"Calendar: tz = {self.tz!r} is not a time zone of the IANA database, such as 'Europe/Berlin'"
-                f"{did_you_mean(self.tz, available_timezones())}"
-            ) from None
+        check_zone("Calendar: tz", self.tz)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import hypothesis.strategies as st
 import numpy as np
@@ -367,6 +368,20 @@ def test_floor_of_a_time_and_time_of_day_equal_datetime(moment, length, unit):
     assert results("time_of_day(at) / duration('1h')", batch) == [(at - midnight) / timedelta(hours=1), None]
 
 
+@given(
+    st.datetimes(datetime(1972, 1, 1), datetime(2150, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"]),
+    st.sampled_from(["s", "us", "ns"]),
+)
+def test_start_of_a_local_day_or_month_equals_zoneinfo(moment, zone, unit):
+    per = {"s": 1, "us": 10**6, "ns": 10**9}[unit]
+    moment = moment.replace(microsecond=0)
+    batch = pa.RecordBatch.from_pydict({"at": pa.array([int(moment.timestamp()) * per, None], pa.timestamp(unit))})
+    local = moment.astimezone(ZoneInfo(zone)).replace(hour=0, minute=0, second=0)
+    for begin, part in ((local, "day"), (local.replace(day=1), "month"), (local.replace(month=1, day=1), "year")):
+        assert results(f"floor_time(at, '{part}', '{zone}')", batch) == [begin.astimezone(UTC), None]
+
+
 def test_interval_before_the_first_time_is_an_error():
     batch = pa.RecordBatch.from_pydict(
         {
@@ -376,7 +391,16 @@ def test_interval_before_the_first_time_is_an_error():
     )
     assert results("floor_time(at, '7d')", batch) == ["out_of_range", datetime(1, 1, 4, tzinfo=UTC)]
     assert results("floor_time(ns, '1s') is None", batch) == ["out_of_range", False]
-    assert results("floor_time(None, '1s')", batch) == [None, None]
+    assert results("floor_time(None, '1s')", batch) == results("floor_time(None, 'day')", batch) == [None, None]
+    assert results("floor_time(at, 'day', 'Europe/Berlin') < at", batch) == [True, True]
+    first = pa.RecordBatch.from_pydict({"at": [datetime(1, 1, 1, tzinfo=UTC)]})
+    assert results("floor_time(at, 'day', 'Europe/Berlin')", first) == ["out_of_range"]
+    last = pa.RecordBatch.from_pydict({"at": [datetime(9999, 12, 31, 23, 30, tzinfo=UTC)]})
+    for zone, begin in (("UTC", (31, 0)), ("Europe/Berlin", (31, 23)), ("America/New_York", (31, 5))):
+        assert results(f"floor_time(at, 'day', '{zone}')", last) == [datetime(9999, 12, *begin, tzinfo=UTC)]
+    assert results("floor_time(at, 'day')", first) == [datetime(1, 1, 1, tzinfo=UTC)]
+    assert results("floor_time(time('2024-05-01T12:00'), 'month')", first) == [datetime(2024, 5, 1, tzinfo=UTC)]
+    assert results("floor_time(time('2024-05-05T12:00'), 'week')", first) == [datetime(2024, 4, 29, tzinfo=UTC)]
     with pytest.raises(ConfigError, match="shorter than 292 years"):
         Expression("floor_time(ns, '110000d')").bind(batch.schema)
 

@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
 from riot_ops.core.operator import Requirement, both_requirements
 from riot_ops.core.parameters import duration
+from riot_ops.kernels.stats.local_calendar import UNITS as CALENDAR_UNITS
+from riot_ops.kernels.stats.local_calendar import check_zone
 
 __all__ = ["FUNCTIONS", "MAX_DEPTH", "MAX_EXPONENT", "MAX_NODES", "MAX_TEXT", "Node", "parse", "requirements"]
 
@@ -39,7 +41,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("lower", "upper", "strip", "len"), (1, 1)),
     **dict.fromkeys(("startswith", "endswith", "contains", "matches"), (2, 2)),
     **dict.fromkeys(("hour", "minute", "day", "weekday", "month", "year", "time_of_day"), (1, 1)),
-    "floor_time": (2, 2),
+    "floor_time": (2, 3),
     **dict.fromkeys(("field", "time", "duration"), (1, 1)),
 }
 #: Functions whose last argument is a constant text.
@@ -48,6 +50,7 @@ _TEXT_FUNCTIONS = ("lower", "upper", "strip", "len", *_SEARCHES)
 _TIME_FUNCTIONS = ("hour", "minute", "day", "weekday", "month", "year")
 _NUMBER_FUNCTIONS = ("floor", "ceil", "sqrt", "log", "exp", "sin", "cos", "is_nan", "round")
 
+_UNIT_NAMES = ", ".join(f"'{unit}'" for unit in CALENDAR_UNITS)
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -79,7 +82,7 @@ class Node(NamedTuple):
         operator, ``neg``, or a function.
     args : tuple of Node
     value : object
-        Name of a field, a constant, the constants of ``in``, or the length of the intervals of ``floor_time``.
+        Name of a field, a constant, the constants of ``in``, or the intervals of ``floor_time``.
     text : str
         Its source, for messages.
     at : int
@@ -289,7 +292,7 @@ class _Parser:
         if name in _SEARCHES:
             return self._search(node, name, args, name)
         if name == "floor_time":
-            return self._made(node, name, args[:1], self._interval(node, args[1]))
+            return self._made(node, name, args[:1], self._interval(node, *args[1:]))
         digits = args[1].value if name == "round" and len(args) == 2 else 0
         if type(digits) is not int or abs(digits) > MAX_DIGITS:
             self._refuse(node, f"round takes a constant number of digits, at most {MAX_DIGITS}")
@@ -314,14 +317,27 @@ class _Parser:
                 self._refuse(node, str(error))
         return self._made(node, "const", value=self._time(node, text))
 
-    def _interval(self, node: ast.Call, arg: Node) -> timedelta:
-        """Return the length of the intervals of ``floor_time``."""
+    def _interval(self, node: ast.Call, arg: Node, zone: Node | None = None) -> timedelta | tuple[str, str]:
+        """Return the intervals of ``floor_time``: their length, or a unit of the calendar and its time zone."""
+        if zone is not None and not (zone.op == "const" and isinstance(zone.value, str)):
+            example = "floor_time(at, 'day', 'Europe/Berlin')"
+            self._refuse(node, f"the time zone of floor_time is a constant text, as in {example}")
+        if arg.op == "const" and arg.value in CALENDAR_UNITS:
+            tz = "UTC" if zone is None else zone.value
+            try:
+                check_zone("the time zone", tz)
+            except ConfigError as error:
+                self._refuse(node, str(error))
+            return arg.value, tz
+        if zone is not None:
+            self._refuse(node, f"a time zone is for units of the calendar: {', '.join(CALENDAR_UNITS)}")
         try:
             length = duration(arg.value) if arg.op == "const" and isinstance(arg.value, str) else timedelta(0)
         except ConfigError as error:
             self._refuse(node, str(error))
         if length <= timedelta(0):
-            self._refuse(node, "floor_time takes a constant duration longer than 0, as in floor_time(at, '1min')")
+            example = "floor_time(at, '1min')"
+            self._refuse(node, f"floor_time takes a constant duration longer than 0, as in {example}, or {_UNIT_NAMES}")
         return length
 
     def _time(self, node: ast.Call, text: str) -> datetime:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import excerpt
-from riot_ops.core.schema import EARLIEST
+from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.kernels.expressions.binding import Binder, Binders, Bound, FieldReader, Run, replaced
 from riot_ops.kernels.expressions.columns import BOOL, NULL, UNITS, Column, Kind, integer, marked, truth_of, valid_of
 from riot_ops.kernels.expressions.syntax import Node
+from riot_ops.kernels.stats.local_calendar import local_calendar
 from riot_ops.kernels.text.strings import contains
 
 __all__ = ["TextBinder"]
@@ -123,6 +124,8 @@ class TextBinder(Binder):
 
     def _floor_time(self, node: Node) -> tuple[Kind, Run]:
         part = self._moment(node)
+        if isinstance(node.value, tuple):
+            return self._floor_calendar(node, part)
         length, kind = node.value // timedelta(microseconds=1), part.kind
         if length * UNITS[kind.unit] % UNITS["us"]:  # shorter than the unit
             kind = Kind("time", unit="us")
@@ -136,6 +139,27 @@ class TextBinder(Binder):
             data, valid, bad = run_part(rows)
             found = data // every * every
             wrong = found > data if kind.unit == "ns" else found < first  # 64 bits of nanoseconds end before
+            return Column(found, valid, marked(bad, wrong if valid is None else wrong & valid, code))
+
+        return kind, run
+
+    def _floor_calendar(self, node: Node, part: Bound) -> tuple[Kind, Run]:
+        """Bind the start of a unit of local time, in microseconds."""
+        calendar, kind = local_calendar(*node.value), Kind("time", unit="us")
+        finer = part.kind.unit == "ns"
+        run_part = part.run if finer else self._converted(part, kind)
+        code = self._error("out_of_range", f"{excerpt(node.text, 100)} is not in the years 1 to 9999")
+
+        def run(rows: FieldReader) -> Column:
+            data, valid, bad = run_part(rows)
+            times = np.atleast_1d(data // 1000 if finer else data)
+            if valid is not None:
+                times = np.where(valid, times, 0)
+            wrong = (times < EARLIEST) | (times > LATEST)
+            found = calendar.starts(np.where(wrong, 0, times))
+            wrong |= found < EARLIEST
+            if not np.ndim(data):
+                found, wrong = found[0], wrong[0]
             return Column(found, valid, marked(bad, wrong if valid is None else wrong & valid, code))
 
         return kind, run

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["BEYOND", "UNITS", "LocalCalendar", "local_calendar"]
+__all__ = ["BEYOND", "UNITS", "LocalCalendar", "check_zone", "local_calendar"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -88,6 +89,14 @@ class LocalCalendar:
         starts, known = self._table(self._year(int(number)) for number in np.unique(numbers))
         at = np.searchsorted(known, numbers)
         return starts[at], starts[at + 1]
+
+    def starts(self, times: Numbers) -> Numbers:
+        """Return the begin of the unit of each time in the years 1 to 9999; where it is earlier, a time before them."""
+        if not times.size:
+            return times
+        starts, _ = self._table(_years(times))
+        at = np.searchsorted(starts, times, side="right") - 1
+        return np.where(at < 0, FIRST_US - 1, starts[at])
 
     def range(self, low: int, high: int) -> tuple[int, int]:
         """Return the first unit that begins at ``low`` or later, and the last one that ends at ``high`` or earlier."""
@@ -186,6 +195,19 @@ MAX_TABLES = 64
 def local_calendar(unit: str, tz: str) -> LocalCalendar:
     """Return the calendar of a unit and a zone, one for all tasks."""
     return LocalCalendar(unit, tz)
+
+
+def check_zone(what: str, tz: str) -> None:
+    """Raise :class:`ConfigError` unless ``tz`` is the name of a time zone."""
+    from zoneinfo import ZoneInfo, available_timezones
+
+    try:
+        ZoneInfo(tz)
+    except (KeyError, ValueError, OSError):  # unknown, not a name, or a folder
+        raise ConfigError(
+            f"{what} = {tz!r} is not a time zone of the IANA database, such as 'Europe/Berlin'"
+            f"{did_you_mean(tz, available_timezones())}"
+        ) from None
 
 
 def _microseconds(offset: timedelta | None) -> int:
