@@ -18,9 +18,12 @@ __all__ = [
     "SCALE",
     "US_PER_SECOND",
     "add_counts",
+    "add_extreme",
     "add_extremes",
+    "add_first",
     "add_firsts",
     "add_gaps",
+    "add_last",
     "add_lasts",
     "add_lines",
     "add_ranks",
@@ -91,21 +94,25 @@ def merge_sums(
 
 
 @kernel
+def add_extreme(g: Any, x: Any, r: Any, low: Any, high: Any, low_rest: Any, high_rest: Any) -> None:
+    """Add a pair, see :mod:`riot_ops.kernels.arrays.exact`, to minimum and maximum of a group."""
+    x = x + 0.0  # -0.0 becomes 0.0: the result does not depend on which comes first
+    if x < low[g] or (x == low[g] and r < low_rest[g]):
+        low[g] = x
+        low_rest[g] = r
+    if x > high[g] or (x == high[g] and r > high_rest[g]):
+        high[g] = x
+        high_rest[g] = r
+
+
+@kernel
 def add_extremes(
     groups: Any, values: Any, rests: Any, start: Any, stop: Any, low: Any, high: Any, low_rest: Any, high_rest: Any
 ) -> None:
-    """Minimum and maximum of pairs, see :mod:`riot_ops.kernels.arrays.exact`."""
+    """Minimum and maximum of pairs."""
     for i in range(start, stop):
-        g = groups[i]
-        if g >= 0:
-            x = values[i] + 0.0  # -0.0 becomes 0.0: the result does not depend on which comes first
-            r = rests[i] if rests.size > 0 else 0.0
-            if x < low[g] or (x == low[g] and r < low_rest[g]):
-                low[g] = x
-                low_rest[g] = r
-            if x > high[g] or (x == high[g] and r > high_rest[g]):
-                high[g] = x
-                high_rest[g] = r
+        if groups[i] >= 0:
+            add_extreme(groups[i], values[i], rests[i] if rests.size > 0 else 0.0, low, high, low_rest, high_rest)
 
 
 @kernel
@@ -128,16 +135,21 @@ def merge_extremes(
 
 
 @kernel
+def add_first(g: Any, x: Any, r: Any, time: Any, value: Any, rest: Any, at: Any) -> None:
+    """Add a pair to a group: keep the value with the earliest time; among equal times the first to arrive."""
+    if not np.isnan(x) and (np.isnan(value[g]) or time < at[g]):
+        value[g] = x
+        rest[g] = r
+        at[g] = time
+
+
+@kernel
 def add_firsts(
     groups: Any, values: Any, rests: Any, times: Any, start: Any, stop: Any, value: Any, rest: Any, at: Any
 ) -> None:
-    """The value with the earliest time; among equal times the first to arrive."""
     for i in range(start, stop):
-        g = groups[i]
-        if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] < at[g]):
-            value[g] = values[i]
-            rest[g] = rests[i] if rests.size > 0 else 0.0
-            at[g] = times[i]
+        if groups[i] >= 0:
+            add_first(groups[i], values[i], rests[i] if rests.size > 0 else 0.0, times[i], value, rest, at)
 
 
 @kernel
@@ -146,26 +158,27 @@ def merge_firsts(
     other_at: Any,
 ) -> None:  # fmt: skip
     for i in range(a.size):
-        g = a[i]
         for k in range(first[i], last[i]):
             b = order[k]
-            if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] < at[g]):
-                value[g] = other_value[b]
-                rest[g] = other_rest[b]
-                at[g] = other_at[b]
+            add_first(a[i], other_value[b], other_rest[b], other_at[b], value, rest, at)
+
+
+@kernel
+def add_last(g: Any, x: Any, r: Any, time: Any, value: Any, rest: Any, at: Any) -> None:
+    """Add a pair to a group: keep the value with the latest time; among equal times the last to arrive."""
+    if not np.isnan(x) and (np.isnan(value[g]) or time >= at[g]):
+        value[g] = x
+        rest[g] = r
+        at[g] = time
 
 
 @kernel
 def add_lasts(
     groups: Any, values: Any, rests: Any, times: Any, start: Any, stop: Any, value: Any, rest: Any, at: Any
 ) -> None:
-    """The value with the latest time; among equal times the last to arrive."""
     for i in range(start, stop):
-        g = groups[i]
-        if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] >= at[g]):
-            value[g] = values[i]
-            rest[g] = rests[i] if rests.size > 0 else 0.0
-            at[g] = times[i]
+        if groups[i] >= 0:
+            add_last(groups[i], values[i], rests[i] if rests.size > 0 else 0.0, times[i], value, rest, at)
 
 
 @kernel
@@ -174,13 +187,9 @@ def merge_lasts(
     other_at: Any,
 ) -> None:  # fmt: skip
     for i in range(a.size):
-        g = a[i]
         for k in range(first[i], last[i]):
             b = order[k]
-            if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] >= at[g]):
-                value[g] = other_value[b]
-                rest[g] = other_rest[b]
-                at[g] = other_at[b]
+            add_last(a[i], other_value[b], other_rest[b], other_at[b], value, rest, at)
 
 
 @kernel

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.accumulators import add_extreme
 
 __all__ = [
     "DIGITS",
@@ -115,14 +116,20 @@ def round_sum(digits: Any, room: Any) -> Any:
 
 
 @kernel
+def add_pair(digits: Any, x: Any, r: Any) -> None:
+    """Add a pair, see :mod:`riot_ops.kernels.arrays.exact`, unless it is missing."""
+    if not np.isnan(x):
+        add_exactly(digits, x)
+        if r != 0.0:
+            add_exactly(digits, r)
+
+
+@kernel
 def add_exact_sums(groups: Any, values: Any, rests: Any, start: Any, stop: Any, digits: Any) -> None:
-    """Add pairs, see :mod:`riot_ops.kernels.arrays.exact`, to the sums of their groups; -1: no group."""
+    """Add pairs to the sums of their groups; -1: no group."""
     for i in range(start, stop):
-        g = groups[i]
-        if g >= 0 and not np.isnan(values[i]):
-            add_exactly(digits[g], values[i])
-            if rests.size > 0:
-                add_exactly(digits[g], rests[i])
+        if groups[i] >= 0:
+            add_pair(digits[groups[i]], values[i], rests[i] if rests.size > 0 else 0.0)
 
 
 @kernel
@@ -130,10 +137,7 @@ def run_exact_sums(groups: Any, values: Any, rests: Any, digits: Any, room: Any,
     """Add rows one by one, and write the rounded sum after each."""
     for i in range(groups.size):
         own = digits[groups[i]]
-        if not np.isnan(values[i]):
-            add_exactly(own, values[i])
-            if rests.size > 0:
-                add_exactly(own, rests[i])
+        add_pair(own, values[i], rests[i] if rests.size > 0 else 0.0)
         out[i] = round_sum(own, room)
 
 
@@ -165,18 +169,11 @@ def add_summaries(
     """Add pairs to counts, extremes and sums of their groups; -1: no group."""
     for i in range(start, stop):
         g = groups[i]
-        x = values[i] + 0.0  # -0.0 becomes 0.0, as in Extremes
-        if g >= 0 and not np.isnan(x):
-            n[g] += 1
+        if g >= 0 and not np.isnan(values[i]):
             r = rests[i] if rests.size > 0 else 0.0
-            if x < low[g] or (x == low[g] and r < low_rest[g]):
-                low[g] = x
-                low_rest[g] = r
-            if x > high[g] or (x == high[g] and r > high_rest[g]):
-                high[g] = x
-                high_rest[g] = r
-            add_exactly(digits[g], x)
-            add_exactly(digits[g], r)
+            n[g] += 1
+            add_extreme(g, values[i], r, low, high, low_rest, high_rest)
+            add_pair(digits[g], values[i], r)
 
 
 @kernel
@@ -186,7 +183,7 @@ def run_summaries(
 ) -> None:  # fmt: skip
     """Add rows one by one, and write the cells after each, with the rounded sum."""
     for i in range(groups.size):
-        g = groups[i]
+        g = np.uint64(groups[i])
         add_summaries(groups, values, rests, i, i + 1, n, low, high, low_rest, high_rest, digits)
         out_n[i] = n[g]
         out_low[i] = low[g]

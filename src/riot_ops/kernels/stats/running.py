@@ -1,6 +1,6 @@
 """Running aggregates: kernels that add rows to groups one by one, and write the cells of the row's group after each.
 
-Each repeats the loop of :mod:`riot_ops.kernels.stats.accumulators`, with an output per cell; rows have a group.
+Each adds as the loop of :mod:`riot_ops.kernels.stats.accumulators` does, with an output per cell; rows have a group.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.accumulators import SCALE, add_extremes, add_firsts, add_lasts
+from riot_ops.kernels.stats.accumulators import SCALE, add_extreme, add_first, add_last
 from riot_ops.kernels.stats.windows import neumaier_add
 
 __all__ = [
@@ -109,8 +109,8 @@ def run_extremes(
     out_high_rest: Any,
 ) -> None:
     for i in range(groups.size):
-        add_extremes(groups, values, rests, i, i + 1, low, high, low_rest, high_rest)
-        g = groups[i]
+        g = np.uint64(groups[i])
+        add_extreme(g, values[i], rests[i] if rests.size > 0 else 0.0, low, high, low_rest, high_rest)
         out_low[i] = low[g]
         out_high[i] = high[g]
         out_low_rest[i] = low_rest[g]
@@ -131,10 +131,11 @@ def run_firsts(
     out_at: Any,
 ) -> None:
     for i in range(groups.size):
-        add_firsts(groups, values, rests, times, i, i + 1, first, rest, at)
-        out[i] = first[groups[i]]
-        out_rest[i] = rest[groups[i]]
-        out_at[i] = at[groups[i]]
+        g = np.uint64(groups[i])
+        add_first(g, values[i], rests[i] if rests.size > 0 else 0.0, times[i], first, rest, at)
+        out[i] = first[g]
+        out_rest[i] = rest[g]
+        out_at[i] = at[g]
 
 
 @kernel
@@ -151,10 +152,11 @@ def run_lasts(
     out_at: Any,
 ) -> None:
     for i in range(groups.size):
-        add_lasts(groups, values, rests, times, i, i + 1, last, rest, at)
-        out[i] = last[groups[i]]
-        out_rest[i] = rest[groups[i]]
-        out_at[i] = at[groups[i]]
+        g = np.uint64(groups[i])
+        add_last(g, values[i], rests[i] if rests.size > 0 else 0.0, times[i], last, rest, at)
+        out[i] = last[g]
+        out_rest[i] = rest[g]
+        out_at[i] = at[g]
 
 
 @kernel
