@@ -44,5 +44,19 @@ def test_options_are_those_of_the_task(monkeypatch):
 def test_other_things_are_refused():
     with pytest.raises(ConfigError, match="apply takes a task and a frame, got"):
         ro.apply(pa.table(COLUMNS), TASK)
-    with pytest.raises(ConfigError, match="transform needs a Spark DataFrame"):
+    with pytest.raises(ConfigError, match="transform takes a pandas or Polars frame, an Arrow table"):
         ro.apply(TASK, COLUMNS)
+
+
+def test_frames_that_hold_no_columns_of_arrow_are_refused():
+    for frame, message in (
+        (
+            pl.DataFrame({"word": ["a"]}).with_columns(pl.Series("o", [{}], dtype=pl.Object)),
+            "the column 'o' .* objects",
+        ),
+        (pl.DataFrame({"word": ["a"]}).with_columns(n=pl.lit(1, pl.Int128)), "a type that Arrow does not have"),
+        (pl.DataFrame({"word": ["a"]}).lazy(), r"transform takes .*; call its method collect\(\) before"),
+        (pd.DataFrame({"word": ["a"], "c": [1j]}), "a type that Arrow lacks, in the column 'c'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            ro.apply(TASK, frame)

@@ -171,6 +171,29 @@ def test_aggregates_take_the_options_of_windows():
             broken()
 
 
+def test_aggregates_without_a_frame_are_those_of_all_records():
+    keyed = readings().key_by("device")
+    options = {"emit": "update", "ttl": "1h", "secret": ro.Secret("s")}
+    own = keyed.agg({"n": "count"}, kinds=("value", "distinct"), id="totals", **options)
+    aggregates = {"n": "count", "kinds": ("value", "distinct")}
+    task = t.Window(by="device", aggregates=aggregates, **options)
+    assert own.id == "totals" and own.flow.nodes["totals"].task == task and own.by == ("device",)
+    assert keyed.agg(n="count").flow.nodes["window"].task == t.Window(by="device", aggregates={"n": "count"})
+
+
+def test_streams_are_shown_with_step_key_and_frame():
+    stream = readings()
+    keyed = stream.key_by("device", "kind")
+    assert repr(stream) == f"<Stream {stream.id!r} of the dataflow {stream.flow.name!r}>"
+    assert repr(stream.key_by()).endswith("by no field>") and "by 'device', 'kind'>" in repr(keyed)
+    assert repr(keyed.window(3)) == f"<WindowedStream of {keyed!r}, Count(size=3, partial=False)>"
+
+
+def test_expression_is_no_function_of_map():
+    with pytest.raises(ConfigError, match=r"map takes a function of a record, got 'value \* 2'; tasks.Compute"):
+        readings().map("value * 2")
+
+
 @pytest.mark.parametrize("cls", [ro.Stream, ro.KeyedStream, ro.WindowedStream])
 def test_verbs_are_listed_with_an_example(cls):
     stream = readings().key_by("device")

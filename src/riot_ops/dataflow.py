@@ -36,7 +36,7 @@ Fields: TypeAlias = pa.Schema | Mapping[str, Any]
 AggregateSpec: TypeAlias = str | tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stream:
     """The output of one node or several, the input of further tasks and sinks.
 
@@ -85,6 +85,8 @@ class Stream:
         >>> flow.run([{"value": 1.5}])["double"].to_pylist()
         [{'seq': 0, 'twice': 3.0}]
         """
+        if isinstance(function, str):
+            raise ConfigError(f"map takes a function of a record, got {function!r}; tasks.Compute computes expressions")
         task = map_task(function, schema, label, adds=adds, revision=revision)
         return self._append(task, self._id(id, label, function, "map"))
 
@@ -388,8 +390,11 @@ class Stream:
         usable = [one.lstrip("_") for one in names if isinstance(one, str)]
         return self.flow.free_id(next((one for one in usable if is_id(one)), verb))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' | '.join(map(repr, self.nodes))} of the dataflow {self.flow.name!r}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class KeyedStream(Stream):
     """A stream with a key, made by :meth:`Stream.key_by`.
 
@@ -413,13 +418,13 @@ class KeyedStream(Stream):
             raise ConfigError(f"{task.name()} has no key: append it before key_by, or by to")
         return self._append(task, id)
 
-    def window(self, frame: Frame | timedelta | str | int) -> WindowedStream:
+    def window(self, frame: Frame | timedelta | str | int | None) -> WindowedStream:
         """Divide the records of each key into windows, whose aggregates :meth:`WindowedStream.agg` makes.
 
         Parameters
         ----------
-        frame : duration, int or frame of :mod:`riot_ops.windows`
-            A duration stands for tumbling windows, a number for so many records.
+        frame : duration, int, frame of :mod:`riot_ops.windows`, or None
+            A duration stands for tumbling windows, a number for windows of that many records, None for all records.
 
         Examples
         --------
@@ -432,6 +437,41 @@ class KeyedStream(Stream):
         [{'device': 'a', 'mean': 1.5, 'n': 2}]
         """
         return WindowedStream(self, frame_from(frame))
+
+    def agg(
+        self,
+        aggregates: Mapping[str, AggregateSpec] | None = None,
+        /,
+        *,
+        id: str | None = None,
+        emit: str | timedelta | None = None,
+        ttl: timedelta | str | None = None,
+        secret: Secret | None = None,
+        **named: AggregateSpec,
+    ) -> KeyedStream:
+        """Append the aggregates of all records of each key so far: :meth:`WindowedStream.agg` without a frame.
+
+        Parameters
+        ----------
+        aggregates, named
+            By output field ``(field, function, option …)``, or ``"count"``; see :class:`~riot_ops.tasks.Window`.
+        emit : "each", "update" or duration, optional
+            By default "each": every record gets the results so far as further fields.
+        ttl, secret
+            Options of :class:`~riot_ops.tasks.Window`.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("totals")
+        >>> readings = flow.source("readings", {"device": "string", "value": "int64"})
+        >>> _ = readings.key_by("device").agg(total=("value", "sum"), n="count", id="totals").to("out")
+        >>> result = flow.run([{"device": d, "value": v} for d, v in (("a", 1), ("b", 5), ("a", 2))])
+        >>> result["totals"].select(["device", "total", "n"]).to_pylist()[2]
+        {'device': 'a', 'total': 3, 'n': 2}
+        """
+        outputs = _named_outputs(aggregates, named)
+        return self.window(None).agg(outputs, id=id, emit=emit, ttl=ttl, secret=secret)
 
     def fold(
         self,
@@ -471,8 +511,11 @@ class KeyedStream(Stream):
             task = task.replace(by=self.by)
         return super()._append(task, id)
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, by {', '.join(map(repr, self.by)) or 'no field'}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class WindowedStream:
     """A stream with a key and a frame, made by :meth:`KeyedStream.window`; it runs nothing by itself."""
 
@@ -522,18 +565,28 @@ class WindowedStream:
             "ttl": ttl,
             "secret": secret,
         }
-        outputs = {**(aggregates or {}), **named}
-        if len(outputs) < len(aggregates or {}) + len(named):
-            raise ConfigError(f"agg names {next(n for n in named if n in (aggregates or {}))!r} twice")
-        if not outputs:
-            raise ConfigError("agg needs at least one aggregate, such as mean=('value', 'mean') or n='count'")
         task: Task = tasks.Window(
             by=self.stream.by,
             frame=self.frame,
-            aggregates=outputs,
+            aggregates=_named_outputs(aggregates, named),
             **{name: value for name, value in options.items() if value is not None},
         )
         return self.stream.apply(task, id)
+
+    def __repr__(self) -> str:
+        return f"<WindowedStream of {self.stream!r}, {self.frame!r}>"
+
+
+def _named_outputs(
+    aggregates: Mapping[str, AggregateSpec] | None, named: Mapping[str, AggregateSpec]
+) -> dict[str, AggregateSpec]:
+    """Return the aggregates by output field."""
+    outputs = {**(aggregates or {}), **named}
+    if len(outputs) < len(aggregates or {}) + len(named):
+        raise ConfigError(f"agg names {next(n for n in named if n in (aggregates or {}))!r} twice")
+    if not outputs:
+        raise ConfigError("agg needs at least one aggregate, such as mean=('value', 'mean') or n='count'")
+    return outputs
 
 
 def _join_keys(left: Stream, right: Stream, on: Any, right_on: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -22,6 +22,7 @@ from riot_ops.core.parameters import (
     check_parameters,
     parameters_from_json,
     parameters_to_json,
+    plain_value,
     snake_case,
 )
 from riot_ops.kernels.stats.local_calendar import check_zone
@@ -221,6 +222,7 @@ def frame_from(value: Any) -> Frame:
     >>> frame_from("1min") == Tumbling("1min"), frame_from(10)
     (True, Count(size=10, partial=False))
     """
+    value = plain_value(value)
     if isinstance(value, Frame):
         return value
     if value is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import riot_ops as ro
@@ -74,6 +76,45 @@ def test_task_accepts_durations_as_text():
     task = t.Window(frame=timedelta(minutes=10), by=("device",))
     assert t.Task.from_dict(described) == task
     assert t.Task.from_dict(task.to_dict()) == task
+
+
+def test_scalars_of_numpy_and_pandas_are_those_of_python():
+    minute = pd.Timedelta("1min")
+    given = (
+        t.MovingAverage(window=np.int64(10), value=np.str_("x")),
+        t.KalmanFilter(process_noise=np.float64(0.1), ttl=np.timedelta64(60, "s")),
+        t.Window(frame=minute, allowed_lateness=minute, aggregates={"q": ("x", "quantile", np.float64(0.5))}),
+        t.Window(frame=w.Sliding(np.int64(3), full=np.True_)),
+        t.Window(frame=np.int32(3)),
+        t.Window(emit=minute),
+        t.IntervalJoin(by="id", within=(minute, np.timedelta64(1, "ms"))),
+    )
+    wanted = (
+        t.MovingAverage(window=10, value="x"),
+        t.KalmanFilter(process_noise=0.1, ttl="1min"),
+        t.Window(frame="1min", allowed_lateness="1min", aggregates={"q": ("x", "quantile", 0.5)}),
+        t.Window(frame=w.Sliding(3, full=True)),
+        t.Window(frame=3),
+        t.Window(emit="1min"),
+        t.IntervalJoin(by="id", within=("1min", "1ms")),
+    )
+    assert given == wanted
+    assert [repr(task) for task in given] == [repr(task) for task in wanted]
+    assert [task.to_dict() for task in given] == [task.to_dict() for task in wanted]
+
+
+@pytest.mark.parametrize(
+    "length", [pd.Timedelta(1, "ns"), np.timedelta64(1, "ns"), np.timedelta64(1, "M"), np.timedelta64("NaT"), pd.NaT]
+)
+def test_length_of_no_whole_microseconds_is_refused(length):
+    for given in (lambda: w.Tumbling(length), lambda: t.KalmanFilter(ttl=length)):
+        with pytest.raises(ConfigError, match="must be a timedelta or a text such as"):
+            given()
+
+
+def test_set_is_refused_as_it_has_no_order():
+    with pytest.raises(ConfigError, match=r"Window: by = .*: a set has no order; pass a list or a tuple"):
+        t.Window(by={"a", "b"})
 
 
 def test_duration_beyond_the_calendar_is_refused():

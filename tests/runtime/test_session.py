@@ -32,6 +32,13 @@ def test_flushed_rows_have_all_fields(window):
     assert again.flush() == [row]
 
 
+def test_large_integer_is_not_rounded_before_the_task_sees_it():
+    exact = t.Window(frame=2, aggregates={"sum": ("i", "sum")}).session()
+    assert exact.push_many([{"i": 1}, {"i": 2**53 + 2}]) == [{"sum": 2**53 + 3}]
+    rounded = t.KalmanFilter().session()
+    assert rounded.push({"value": 2**53 + 1}) == [] and rounded.errors[0]["reason"] == "out_of_range"
+
+
 def test_flush_before_any_record():
     for task in (t.MovingAverage(partial=True), t.KalmanFilter(), t.Project(fields=("value",))):
         assert task.session().flush() == []

@@ -77,6 +77,8 @@ def test_wrong_key_files_are_refused(tmp_path, text, match):
         ("k,x\na\n", "line 2"),
         ("k,y\na,1\n", "no column 'x'"),
         ("", "no column 'k'"),
+        ("k,x,x\na,1,2\n", "two columns of one name in its first line"),
+        ("k,x,k\na,1,2\n", "two columns of one name"),
         ('k,x\na,"', "cannot be read"),
     ],
 )
@@ -94,6 +96,8 @@ def test_wrong_csv_files_are_refused(tmp_path, text, match):
         (7, "must be a path, a mapping"),
         ({"a": 1}, "map keys to texts"),
         ({"a": ("x", None)}, "map keys to texts"),
+        ({"\ud800": "x"}, "not Unicode text"),
+        ({"a": "\ud800"}, "not Unicode text"),
         ({"a": "x", "b": ("x", "y")}, "has 2 values for the key 'b', 1 expected"),
         ({("a", "b"): "x", ("c",): "y"}, "has 1 texts in the key 'c', 2 expected"),
         ([("a", "x"), ("a", "y")], "the key 'a' twice"),

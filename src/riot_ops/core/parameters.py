@@ -47,6 +47,7 @@ __all__ = [
     "duration",
     "parameters_from_json",
     "parameters_to_json",
+    "plain_value",
     "snake_case",
 ]
 
@@ -133,6 +134,23 @@ def as_timedelta(value: timedelta | str | None) -> timedelta | None:
     return duration(value) if isinstance(value, str) else value
 
 
+def plain_value(value: Any) -> Any:
+    """Return Python's own scalar for one of NumPy or pandas that has the same value; any other object unchanged.
+
+    >>> plain_value(np.int64(10)), plain_value(np.timedelta64(1500, "ms"))
+    (10, datetime.timedelta(seconds=1, microseconds=500000))
+    """
+    if isinstance(value, np.timedelta64):
+        exact = np.datetime_data(value.dtype)[0] not in ("Y", "M", "generic")
+        length = value.astype("timedelta64[us]") if exact else value
+        return length.item() if exact and length == value else value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, timedelta) and type(value) is not timedelta and not getattr(value, "nanoseconds", 0):
+        return timedelta(value.days, value.seconds, value.microseconds)
+    return value
+
+
 def as_names(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return names as a tuple; a text is one name.
 
@@ -155,8 +173,10 @@ def check_parameters(owner: object) -> None:
     """Check the fields of a frozen dataclass against their declared types, and convert the values to these."""
     cls: Any = type(owner)
     for name, declared in _types(cls).items():
+        value = plain_value(getattr(owner, name))
         if declared is not Any:
-            object.__setattr__(owner, name, _checked(cls.__name__, name, getattr(owner, name), declared))
+            value = _checked(cls.__name__, name, value, declared)
+        object.__setattr__(owner, name, value)
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
@@ -208,7 +228,11 @@ def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:
     """Convert a value to its declared type (lists become tuples, integers floats), or raise a ConfigError."""
     if is_secret_type(declared):
         return check_secret(owner, name, value)
-    value = _expanded(owner, name, value, declared)
+    if isinstance(value, set | frozenset):
+        raise ConfigError(f"{owner}: {name} = {value!r}: a set has no order; pass a list or a tuple")
+    if isinstance(value, list | tuple):
+        value = type(value)(map(plain_value, value)) if type(value) in (list, tuple) else value
+    value = _expanded(owner, name, plain_value(value), declared)
     try:
         plain = msgspec.to_builtins(value, builtin_types=(timedelta, bytes))
         result = msgspec.convert(plain, declared, builtin_types=(timedelta, bytes))

@@ -69,7 +69,7 @@ def as_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
         return pa.Table.from_batches([_from_pandas(data, schema)])
     if is_frame(data):
         if hasattr(data, "__arrow_c_stream__"):
-            return pa.table(data)
+            return _from_stream(data)
         return pa.Table.from_batches([pa.record_batch(data)])
     raise ConfigError(f"cannot read records from {type(data).__name__}; pass {RECORD_FORMATS}")
 
@@ -206,6 +206,18 @@ def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns")
 
 
+def _from_stream(frame: Any) -> pa.Table:
+    """Convert a frame of Polars, or of another library with Arrow's interface."""
+    if type(frame).__module__.partition(".")[0] == "polars":
+        for name, dtype in frame.schema.items():
+            if str(dtype) == "Object":  # Polars would hand over the addresses of the objects
+                raise ConfigError(f"the column {name!r} of the frame has Python objects; convert them before")
+    try:
+        return pa.table(frame)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"the frame has a column of a type that Arrow does not have: {error}") from None
+
+
 def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
     """Convert a pandas frame with its named index; NaN becomes null; mixed columns are converted value by value."""
     if any(name is not None and name not in frame.columns for name in frame.index.names):
@@ -225,8 +237,8 @@ def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
                 continue  # the dataflow does not read it
             if want is None:
                 raise ConfigError(
-                    f"the frame holds values of several types in the column {name!r} ({error}); pass the types "
-                    "as schema"
+                    f"the frame holds values of several types, or of a type that Arrow lacks, in the column {name!r} "
+                    f"({error}); convert them before, or pass the types as schema"
                 ) from None
             column, wrong = from_values(frame.iloc[:, i].tolist(), want)
             for row, problem in wrong.items():

@@ -199,7 +199,8 @@ class Session:
             # a field keeps the type of its last value, so that one without a value does not change it
             known = self._kinds[name] = known if value is None else _exact_kind(value)
         if known is not None:
-            return known
+            large = isinstance(value, int) and known == pa.float64() and abs(value) > 2**53
+            return _exact_kind(value) if large else known  # float64 would round it before the task refuses that
         kind = infer_type([value])
         accepts = {"text": is_text, "key": is_key_type}.get(self._requires.get(name, "any"))
         if accepts is not None and not accepts(kind):

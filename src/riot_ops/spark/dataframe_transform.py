@@ -150,8 +150,8 @@ def inspect_frame(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, boo
     """Return the schema of a DataFrame and whether it is a streaming one; checks its session first."""
     if not hasattr(df, "sparkSession"):
         raise ConfigError(
-            "transform needs a Spark DataFrame (a task also takes a pandas or Polars frame or an Arrow table), "
-            f"got {value_text(df)}"
+            "transform takes a pandas or Polars frame, an Arrow table or record batch, or a Spark DataFrame, got "
+            f"{value_text(df)}{'; call its method collect() before' if hasattr(df, 'collect') else ''}"
         )
     check_session(df.sparkSession, keeps_state=False)
     try:

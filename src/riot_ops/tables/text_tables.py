@@ -174,12 +174,17 @@ def _indexed(
     names: tuple[str, ...] | None, keys: Sequence[Sequence[str]], columns: Iterable[Sequence[str]], what: str
 ) -> Index:
     index, n = KeyIndex(), len(keys[0])
-    places = index.resolve(*hash_keys([pa.array(part, pa.string()) for part in keys], n))
+    try:
+        texts = [pa.array(part, pa.string()) for part in keys]
+        values = [Column(pa.array(column, pa.string())) for column in columns]
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} has a text that is not Unicode text: a lone surrogate") from None
+    places = index.resolve(*hash_keys(texts, n))
     again = np.flatnonzero(places != np.arange(n))
     if again.size:
         key = ",".join(part[again[0]] for part in keys)
         raise ConfigError(f"{what} has the key {excerpt(key)!r} twice")
-    return Index(names, index, [Column(pa.array(column, pa.string())) for column in columns], len(keys))
+    return Index(names, index, values, len(keys))
 
 
 @functools.lru_cache(maxsize=16)
@@ -194,6 +199,8 @@ def _load_csv(path: str, key: tuple[str, ...], wanted: tuple[str, ...] | None, m
                 if name not in head:
                     # the file may be any that a descriptor names, so its content is not shown
                     raise ConfigError(f"{what} has no column {name!r} among the {len(head)} of its first line")
+            if len(named := [name for name in head if name]) > len(set(named)):
+                raise ConfigError(f"{what} has two columns of one name in its first line")
             for row in table:
                 if row and len(row) != len(head):
                     raise ConfigError(f"{what}: line {table.line_num} has {len(row)} cells, the header {len(head)}")

@@ -98,6 +98,13 @@ def test_result_without_a_type_gets_it_later(number):
         assert with_type(untyped, None).to_pylist() == [number, None]
 
 
+def test_result_that_never_gets_a_type_keeps_its_fraction():
+    column = exact_result(
+        np.array([1e16, 1.5, np.nan]), np.array([0.5, 0.0, 0.0]), np.array([False, False, True]), None
+    )
+    assert with_type(column, None).to_pylist() == [1e16, 1.5, None]
+
+
 def test_result_of_float64_becomes_each_type():
     found = exact_result(np.array([1.0, 0.0]), np.zeros(2), np.array([False, True]), None)
     assert found.type == pa.float64()

@@ -136,6 +136,15 @@ def test_names_are_those_of_the_source():
     assert parse("(a\n > b)").args[1].value == "b"
 
 
+def test_text_may_begin_with_blanks():
+    node = parse("\n    value > 3\n")
+    assert (node.text, node.at) == ("value > 3", 6)
+    with pytest.raises(ConfigError, match="at character 9"):
+        parse("\n   x > > 3")
+    with pytest.raises(ConfigError, match=r"'foo\(3\)' at character 7"):
+        parse("  x > foo(3)")
+
+
 def test_place_counts_characters():
     with pytest.raises(ConfigError, match=r"'x\[0\]' at character 11"):
         parse("größe and x[0]")

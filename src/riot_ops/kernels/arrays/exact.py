@@ -216,13 +216,17 @@ def is_untyped(dtype: pa.DataType) -> bool:
 
 
 def with_type(column: pa.Array, dtype: pa.DataType | None) -> pa.Array:
-    """Return the column of :func:`exact_result` that was made without a type; without one again, integers of 64 bits.
+    """Return the column of :func:`exact_result` that was made without a type.
+
+    Without one again, integers of 64 bits if all numbers are whole, or else float64.
 
     >>> with_type(exact_result(np.array([2.0**53]), np.array([1.0]), np.array([False]), None), None).to_pylist()
     [9007199254740993]
     """
     if is_untyped(column.type):
         high, rest = (np.asarray(part) for part in column.flatten())
+        if dtype is None and not bool(((high % 1 == 0) & (rest % 1 == 0) | np.isnan(high)).all()):
+            dtype = pa.float64()
         if dtype is None:
             dtype = pa.uint64() if bool((high >= 2.0**63).any()) else pa.int64()
         return exact_result(high, rest, np.isnan(high), dtype)

@@ -122,7 +122,8 @@ def parse(text: str) -> Node:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = text.lstrip(" \t\r\n")
+        self.begin = len(text) - len(self.text)  # as in the text of a triple-quoted string
         self.nodes = 0
 
     def parse(self) -> Node:
@@ -141,7 +142,7 @@ class _Parser:
                 tree = ast.parse(text, mode="eval")
         except SyntaxError as error:
             before = sum(len(line) + 1 for line in text.split("\n")[: (error.lineno or 1) - 1])
-            at = before + (error.offset or len(text) - before + 1)
+            at = self.begin + before + (error.offset or len(text) - before + 1)
             why = f"{error.msg} at character {at}"
             raise ConfigError(f"{excerpt(text, 60)!r} is not an expression: {why}; {_ALLOWED}") from None
         except (MemoryError, RecursionError):
@@ -160,7 +161,7 @@ class _Parser:
         return b"\n".join(lines).decode()
 
     def _at(self, node: Any) -> int:
-        before = sum(len(line.decode()) + 1 for line in self._encoded[: node.lineno - 1])
+        before = self.begin + sum(len(line.decode()) + 1 for line in self._encoded[: node.lineno - 1])
         return before + len(self._encoded[node.lineno - 1][: node.col_offset].decode()) + 1
 
     def _refuse(self, node: Any, why: str) -> NoReturn:

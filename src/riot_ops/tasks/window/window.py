@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import ordinals
-from riot_ops.core.parameters import Duration, as_timedelta, duration
+from riot_ops.core.parameters import Duration, as_timedelta, duration, plain_value
 from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
 from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
@@ -249,7 +249,10 @@ class Window(WindowTask, SketchTask):
         object.__setattr__(
             self,
             "aggregates",
-            {name: tuple(one) if isinstance(one, list) else one for name, one in self.aggregates.items()},
+            {
+                name: tuple(map(plain_value, one)) if isinstance(one, list | tuple) else one
+                for name, one in self.aggregates.items()
+            },
         )
         reserved = {"seq", "event_time", "window_start", "window_end", *self.by}
         for name in self.aggregates:
