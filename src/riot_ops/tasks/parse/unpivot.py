@@ -142,5 +142,5 @@ class Unpivot(StatelessTask):
             }
         )
         yield Case(cls(fields=("b", "a"), labels=(True, False), keep=("n",)), batch)
-        yield Case(cls(fields=("a",), label="which", value="a"), batch, "names")
+        yield Case(cls(fields=("b",), label="which", value="a"), batch, "names")
         yield Case(cls(fields=("n", "seq"), labels=(1.5, 2), keep=("a", "b")), batch, "numbers")
