@@ -25,12 +25,12 @@ from riot_bench.report import summary
 from riot_bench.report.plan import REPORTS, plan_experiments
 from riot_bench.suites.dspbench.page import network_markdown
 
-import riot_ops
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import Task, registered_tasks
 from riot_ops.tasks import PRESETS
-from riot_ops.testing.parameter_names import parameter_uses, public_objects
+from riot_ops.testing.parameter_names import parameter_uses
 from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+from riot_ops.testing.public_callables import public_callables
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -89,8 +89,7 @@ def task_page() -> str:
 
 def parameter_page() -> str:
     """Return the page of the parameters' names."""
-    packages = (riot_ops, riot_ops.connectors, riot_ops.streams)
-    uses = parameter_uses(dict.fromkeys([*public_objects(packages), *riot_ops.dataflows.BUILDERS.values()]))
+    uses = parameter_uses(public_callables())
     lines = [
         "# Parameters",
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias, overload
@@ -33,7 +33,7 @@ __all__ = ["Dataflow", "KeyedStream", "Stream", "WindowedStream", "merge"]
 #: Fields with their types: those of Arrow, or their names.
 Fields: TypeAlias = pa.Schema | Mapping[str, Any]
 #: A function of records, or a field and a function of its values, with options.
-AggregateSpec: TypeAlias = str | tuple[Any, ...]
+AggregateSpec: TypeAlias = str | Sequence[Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -659,7 +659,7 @@ class Dataflow(RunnableGraph):
         """
         return self._add_node(source_node(name, schema))
 
-    def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
+    def add(self, task: Task, *streams: Stream, id: str | None = None) -> Stream:
         """Append a task to one or more streams.
 
         Their order has a meaning only for a join: the first stream is the left side.
@@ -669,11 +669,11 @@ class Dataflow(RunnableGraph):
                 f"expected a task, got {value_text(task)}; wrap a function by riot_ops.map, flat_map or filter"
             )
         name = self.free_id(task.name()) if id is None else id
-        self._check_streams(name, inputs)
-        if len(inputs) > 1:
-            task, inputs = self._aligned(task, inputs, name)
+        self._check_streams(name, streams)
+        if len(streams) > 1:
+            task, streams = self._aligned(task, streams, name)
         output = self._add_node(Node(name, "task", task))
-        for stream in inputs:
+        for stream in streams:
             for node in stream.nodes:
                 self.edges.append(Edge(node, name, stream.distribution))
         return output

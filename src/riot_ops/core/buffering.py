@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from riot_ops.core.checks import check_seconds, duration_seconds
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
-from riot_ops.core.parameters import Duration, as_timedelta, check_parameters
+from riot_ops.core.parameters import OWN_CHECK, Duration, as_timedelta, check_parameters
 
 __all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_target", "check_trigger"]
 
@@ -27,10 +27,8 @@ _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECA
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-if TYPE_CHECKING:
-    Trigger: TypeAlias = timedelta | str
-else:
-    Trigger = Any  # Spark's notation is no duration, so that check_trigger checks it
+#: Spark's notation is no duration, so that check_trigger checks it.
+Trigger = Annotated[timedelta | str, OWN_CHECK]
 
 
 @dataclass(frozen=True, kw_only=True)

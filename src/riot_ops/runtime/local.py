@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -99,7 +99,7 @@ def run(
     epoch_rows: int = 4_000_000,
     epoch: timedelta | str = "10s",
     cores: int | None = None,
-    order: str = "arrival",
+    order: Literal["arrival", "event_time"] = "arrival",
     checkpoint: str | Path | None = None,
     overwrite: bool = False,
     progress: Callable[[Summary], None] | None = None,

@@ -6,7 +6,7 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger, spark_interval
 from riot_ops.core.checks import check_count, duration_seconds
@@ -64,7 +64,7 @@ def start(
     min_records: int | None = None,
     partitions: int | None = None,
     order: Order = "auto",
-    fuse: str = "auto",
+    fuse: Literal["auto", "exact", "coarse"] = "auto",
     buffering: Buffering | str | None = None,
     overwrite: bool = False,
     probe: Probe | None = None,

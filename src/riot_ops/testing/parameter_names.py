@@ -5,25 +5,16 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import timedelta
-from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.sink import Sink
-from riot_ops.core.source import Source, registered_sources
-from riot_ops.task import registered_tasks
 from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS, SYNONYMS
 
-__all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "parameter_uses", "public_objects"]
+__all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "parameter_uses"]
 
-#: Types of the table that cover several types of signatures. Any is that of a task that checks the value itself.
-_COVERED = {
-    "records or duration": {"int", "duration", "int or duration"},
-    "'each' or 'final' or 'update' or 'tick' or duration": {"Any"},
-}
 #: Endings of names that have a unit, and the beginning of a word for a bound.
 _UNITS = ("_s", "_ms", "_us", "_sec", "_secs", "_seconds", "_millis", "_minutes", "_hours", "_days")
 _BOUNDS = {"most_": "max_", "maximum_": "max_", "least_": "min_", "minimum_": "min_"}
@@ -95,9 +86,11 @@ def covers(declared: str, written: str) -> bool:
     if declared == "function":
         return written == "Any" or written.startswith("Callable")
     forms = set(written.split(" or "))
+    if declared == "tuple of str":  # one name stands for a tuple of it
+        forms -= {"str"} if len(forms) > 1 else set()
     if declared == "choice":
         return all(one.startswith("'") for one in forms)
-    return forms <= set(declared.split(" or ")) or written in _COVERED.get(declared, ())
+    return forms <= set(declared.split(" or "))
 
 
 def other_word(name: str) -> str:
@@ -120,20 +113,6 @@ def other_word(name: str) -> str:
     return ""
 
 
-def public_objects(packages: Iterable[ModuleType]) -> list[Callable[..., Any]]:
-    """Return the registered tasks and sources of riot_ops, and the sources and sinks in ``__all__`` of packages."""
-    connectors = [
-        one
-        for package in packages
-        for name in package.__all__
-        if isinstance(one := getattr(package, name), type)
-        and issubclass(one, (Source, Sink))
-        and not inspect.isabstract(one)
-    ]
-    every = dict.fromkeys([*registered_tasks(), *registered_sources(), *connectors])
-    return [one for one in every if one.__module__.startswith("riot_ops.")]
-
-
 def parameter_uses(objects: Iterable[Callable[..., Any]]) -> dict[str, dict[str, list[str]]]:
     """Return by parameter's name and type the names of the objects whose signatures have them.
 
@@ -144,11 +123,27 @@ def parameter_uses(objects: Iterable[Callable[..., Any]]) -> dict[str, dict[str,
     uses: dict[str, dict[str, list[str]]] = {}
     for one in objects:
         plain = isinstance(one, type) and not is_dataclass(one)
-        hints = typing.get_type_hints(one.__init__ if plain else one, include_extras=True)
-        for name in inspect.signature(one).parameters:
+        hints = _hints(one.__init__ if plain else one)
+        owner = one.__qualname__.rpartition("<locals>.")[2]
+        for name, parameter in inspect.signature(one).parameters.items():
+            if name == "self" or parameter.kind is parameter.VAR_KEYWORD:
+                continue
             written = _describe(hints.get(name, Any))
-            uses.setdefault(name, {}).setdefault(written, []).append(one.__name__)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                written = f"tuple of {written}"
+            uses.setdefault(name, {}).setdefault(written, []).append(owner)
     return uses
+
+
+def _hints(one: Any) -> dict[str, Any]:
+    """Return the annotations; a name that is imported for type checkers only stands for itself."""
+    names: dict[str, Any] = {}
+    while True:
+        try:
+            return typing.get_type_hints(one, localns=names, include_extras=True)
+        except NameError as error:
+            name = str(error.name)
+            names[name] = type(name, (), {"__module__": "builtins"})
 
 
 def _describe(declared: Any) -> str:
@@ -158,6 +153,8 @@ def _describe(declared: Any) -> str:
         return _describe(inner[0])
     if origin in (typing.Union, types.UnionType):
         parts = list(dict.fromkeys(_describe(one) for one in inner if one is not type(None)))
+        if any("_SupportsArray" in one for one in parts):
+            return "ArrayLike"
         return " or ".join(one for one in parts if one != "str" or "duration" not in parts)
     if origin is Literal:
         return " or ".join(map(repr, inner))
@@ -165,6 +162,10 @@ def _describe(declared: Any) -> str:
         if inner[1:] == (...,):
             return f"tuple of {_describe(inner[0])}"
         return f"({', '.join(map(_describe, inner))})"
+    if origin in (Sequence, Iterable) and " or " not in (item := _describe(inner[0])):
+        return f"tuple of {item}"
+    if "numpy.ndarray" in str(declared):
+        return "array"
     if declared is timedelta:
         return "duration"
     if origin is not None:

@@ -302,7 +302,7 @@ def test_wrong_input_is_refused_by_name():
     ):
         PlotLines(predictions="value").output_schema(good)
     with pytest.raises(ConfigError, match="'what'"):
-        PlotLines(unit="what").output_schema(good)
+        PlotLines(value_unit="what").output_schema(good)
 
 
 def test_outliers_of_predictions_do_not_widen_the_axis():

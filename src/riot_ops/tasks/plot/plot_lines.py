@@ -63,7 +63,7 @@ class PlotLines(StatelessTask):
         List fields with the numbers and their times, as made by :class:`Collect`.
     predictions : str or None, default None
         List field with a list of predictions, or null, for each result; None: no predictions.
-    unit : str or None, default None
+    value_unit : str or None, default None
         Text field with the unit of the values, which labels their axis; None: no unit.
     format : "svg" or "png", default "svg"
         Format of the charts; ``png`` needs matplotlib (``pip install 'riot-ops[plot]'``).
@@ -109,7 +109,7 @@ class PlotLines(StatelessTask):
     value: str = "value"
     time: str = "times"
     predictions: str | None = None
-    unit: str | None = None
+    value_unit: str | None = None
     format: Literal["svg", "png"] = "svg"
     width: Pixels = 800
     height: Pixels = 600
@@ -119,7 +119,7 @@ class PlotLines(StatelessTask):
             raise ConfigError(f"a chart needs at least 200 by 150 pixels, got width={self.width}, height={self.height}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        unit: dict[str, Requirement] = {} if self.unit is None else {self.unit: "text"}
+        unit: dict[str, Requirement] = {} if self.value_unit is None else {self.value_unit: "text"}
         return {**dict.fromkeys([*self.groups, *self._lists()], "any"), **unit}
 
     def _lists(self) -> list[str]:
@@ -170,7 +170,11 @@ class PlotLines(StatelessTask):
             batch, columns = batch.filter(keep), [_as_list(column.filter(keep)) for column in columns]
         title = [batch.column(name).cast(pa.string()).to_pylist() for name in self.groups]
         parts = [*title, *([batch.column("batch_id").to_pylist()] if "batch_id" in batch.schema.names else [])]
-        units = [None] * batch.num_rows if self.unit is None else batch.column(self.unit).cast(pa.string()).to_pylist()
+        units = (
+            [None] * batch.num_rows
+            if self.value_unit is None
+            else batch.column(self.value_unit).cast(pa.string()).to_pylist()
+        )
         draw = svg_chart if self.format == "svg" else png_chart
         points, edges = self._points([c.values for c in columns]), columns[0].offsets.to_pylist()
         names, charts = [], []
@@ -221,7 +225,7 @@ class PlotLines(StatelessTask):
         fans = [[None, [1.0, None, float("inf")], [], [2.0, 3.0]], [[1.0]], [], None, [None]]
         more = batch.append_column("predictions", pa.array(fans, pa.list_(PREDICTED)))
         more = more.append_column("unit", pa.array(["°C", None, "<", "", "m/s"]))
-        yield Case(cls(predictions="predictions", unit="unit"), more.slice(0, 4), "ahead")
+        yield Case(cls(predictions="predictions", value_unit="unit"), more.slice(0, 4), "ahead")
 
 
 def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import ordinals
-from riot_ops.core.parameters import Duration, as_timedelta, duration, plain_value
+from riot_ops.core.parameters import MAX_DURATION, OWN_CHECK, Duration, as_timedelta, duration, plain_value
 from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
 from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
 from riot_ops.tasks.window.windowing.window_task import ZERO, WindowTask
-from riot_ops.windows import Calendar, Count, Hopping, Session, Sliding, Tumbling, Unbounded, frame_from
+from riot_ops.windows import Calendar, Count, Frame, Hopping, Session, Sliding, Tumbling, Unbounded, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
@@ -182,11 +182,13 @@ class Window(WindowTask, SketchTask):
     selectivity: ClassVar[str] = "N:M"
     version: ClassVar[int] = 8
 
-    frame: Any = None
+    frame: Annotated[Frame | Duration | int | Mapping[str, Any] | None, OWN_CHECK] = None
     allowed_lateness: Duration = ZERO
     max_ahead: Duration | None = None
-    aggregates: Any = field(default_factory=lambda: {"count": "count"})
-    emit: Any = None
+    aggregates: Annotated[Mapping[str, str | Sequence[Any]], OWN_CHECK] = field(
+        default_factory=lambda: {"count": "count"}
+    )
+    emit: Annotated[Literal["each", "final", "update"] | Duration | None, OWN_CHECK] = None
 
     def validate(self) -> None:
         object.__setattr__(self, "frame", frame_from(self.frame))
@@ -229,6 +231,8 @@ class Window(WindowTask, SketchTask):
             with contextlib.suppress(ConfigError):  # refused below, with what is allowed
                 emit = duration(emit)
         object.__setattr__(self, "emit", emit)
+        if isinstance(emit, timedelta) and emit > MAX_DURATION:
+            raise ConfigError(f"emit must be at most {MAX_DURATION.days:,} days (10,000 years), got {emit!r}")
         if emit not in words and not (at_multiples and isinstance(emit, timedelta) and emit > ZERO):
             raise ConfigError(
                 f"emit = {self.emit!r} is not for frame = {self.frame!r}; "
@@ -265,7 +269,7 @@ class Window(WindowTask, SketchTask):
         return hash((self.frame, self.by, repr(self.aggregates)))
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"frame": self.frame.to_dict()}
+        return super().to_dict() | {"frame": cast("Frame", self.frame).to_dict()}
 
     @property
     def hash_words(self) -> HashWords:
