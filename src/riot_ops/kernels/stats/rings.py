@@ -15,7 +15,18 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.accumulators import SCALE
 from riot_ops.kernels.stats.windows import neumaier_add
 
-__all__ = ["EXTREMES", "FIRSTS", "LASTS", "MOMENTS", "SUMS", "WIDTHS", "count_records", "slide_cells", "slide_counts"]
+__all__ = [
+    "EXTREMES",
+    "FIRSTS",
+    "LASTS",
+    "MOMENTS",
+    "SUMS",
+    "WIDTHS",
+    "count_records",
+    "slide_cells",
+    "slide_counts",
+    "window_cells",
+]
 
 #: Kinds of cells: total and rest; lowest and highest with their rests; number, mean and sum of squared distances from
 #: the mean; a value and its rest, the first or the last.
@@ -139,6 +150,23 @@ def slide_cells(
         _slide(FIRSTS, 2, values, rests, slots, before, size, full, ring, window, False, out)
     else:
         _slide(LASTS, 2, values, rests, slots, before, size, full, ring, window, False, out)
+
+
+@kernel
+def window_cells(kind: Any, width: Any, slots: Any, seen: Any, size: Any, ring: Any, window: Any, out: Any) -> None:
+    """Write the cells of the windows at the last records of keys, which have had ``seen`` records, at least one."""
+    for i in range(slots.size):
+        cells = ring[slots[i]]
+        at = width * ((seen[i] - 1) % size + 2)  # of the tail
+        if seen[i] > size and at < width * (size + 1):
+            for c in range(width):
+                window[c] = cells[at + c]
+            _merge_cell(kind, window, 0, cells, 0)
+        else:
+            for c in range(width):
+                window[c] = cells[c]
+        for c in range(width):
+            out[c, i] = window[c]
 
 
 @kernel

@@ -53,9 +53,10 @@ class Window(WindowTask, SketchTask):
         contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch. A duration
         such as "10s": at its multiples of stream time (less ``allowed_lateness``, and counted from the origin of the
         frame). For tumbling, hopping and calendar windows these are the current results of open windows with records
-        since the last multiple, besides the final ones; for unbounded windows the only ones, of each key with records
-        since the last multiple, as key, ``event_time`` and aggregates, and at the end of the stream. None: "each" for
-        sliding and unbounded windows, which are never closed, "final" for others.
+        since the last multiple, besides the final ones; for sliding and unbounded windows the only ones, of each key
+        with records since the last multiple (the window at the last one), as key, ``event_time`` and aggregates, and at
+        the end of the stream. None: "each" for sliding and unbounded windows, which are never closed, "final" for
+        others.
     secret : Secret or None, default None
         With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
         do not count. State continues only with the same secret. None: the hash is fixed, the same in every system.
@@ -226,7 +227,7 @@ class Window(WindowTask, SketchTask):
         running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
         emit = self.emit or ("each" if running or sliding else "final")
         words = ("each", "update") if running else ("each",) if sliding else ("final", "each")
-        at_multiples = running or isinstance(self.frame, (Tumbling, Hopping, Calendar))
+        at_multiples = running or sliding or isinstance(self.frame, (Tumbling, Hopping, Calendar))
         if at_multiples and isinstance(emit, str) and emit not in EMISSIONS:
             with contextlib.suppress(ConfigError):  # refused below, with what is allowed
                 emit = duration(emit)

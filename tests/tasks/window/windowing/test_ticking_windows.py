@@ -1,4 +1,4 @@
-"""Results of unbounded windows at multiples of a duration, against plain Python."""
+"""Results of unbounded and sliding windows at multiples of a duration, against plain Python."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from tests.simulated_query import SimulatedQuery
 
@@ -69,6 +70,50 @@ def test_keys_with_records_have_results_at_multiples(records, cut):
         session.restore(data)
     out += session.flush()
     assert found(out) == wanted(records)
+
+
+def wanted_of_windows(records, size, full):
+    """Compute the results of sliding windows at the last records before each multiple of five seconds."""
+    out, seen, fresh, now = [], {}, set(), None
+
+    def emit():
+        due = NOON + timedelta(seconds=(now // 5 + 1) * 5, microseconds=-1)
+        for key in fresh:
+            mine, (last, _) = seen[key], seen[key][-1]
+            window = [(s, v) for s, v in mine if s > last - 7] if size == "7s" else mine[-size:]
+            if not full or (last - mine[0][0] >= 7 if size == "7s" else len(mine) >= size):
+                values = [v for _, v in window]
+                out.append((due, key, len(values), sum(values), statistics.median(values)))
+        fresh.clear()
+
+    for key, second, value in records:
+        late = size == "7s" and key in seen and second < seen[key][-1][0]
+        if now is not None and second // 5 > now // 5:
+            emit()
+        now = second if now is None else max(now, second)
+        if not late:
+            seen.setdefault(key, []).append((second, value))
+            fresh.add(key)
+    emit()
+    return sorted(out)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("size", [1, 3, "7s"])
+@given(RECORDS, st.integers(1, 9))
+def test_sliding_windows_have_results_at_multiples(size, full, records, cut):
+    rows, expected = given_rows(records), wanted_of_windows(records, size, full)
+    for names in (["n", "sum", "middle"], ["n", "sum"]):
+        aggregates = {name: AGGREGATES[name] for name in names}
+        task = t.Window(by="key", frame=w.Sliding(size, full=full), aggregates=aggregates, emit="5s")
+        session, out = task.session(), []
+        for i in range(0, len(rows), cut):
+            out += session.push_batch(rows[i : i + cut]).to_pylist()
+            data, session = session.snapshot(), task.session()
+            session.restore(data)
+        out += session.flush()
+        got = sorted((row["event_time"], row["key"], *(row[name] for name in names)) for row in out)
+        assert got == [(due, key, *rest[: len(names)]) for due, key, *rest in expected]
 
 
 @pytest.mark.long

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import Ticks
+from riot_ops.core.clock import NEVER, Ticks
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.core.order import next_ordinal
@@ -19,7 +20,17 @@ from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
 from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Stat
 
-__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "joined", "joined_output", "time_type"]
+__all__ = [
+    "NOTHING",
+    "Assigner",
+    "TickingAssigner",
+    "TimeAssigner",
+    "Updates",
+    "event_times",
+    "joined",
+    "joined_output",
+    "time_type",
+]
 
 NOTHING = np.empty(0, np.int64)
 
@@ -75,6 +86,52 @@ class Assigner(ABC):
     def stat_columns(self, batch: pa.RecordBatch | None, key: HashWords) -> list[Any]:
         """Return the input of each stat from a batch; ``key`` is that of hashes."""
         return [stat.column(batch, key) for stat in self.stats]
+
+
+class TickingAssigner(Assigner):
+    """An assigner of windows without an end, which may emit results at multiples of a duration of stream time."""
+
+    #: The duration in microseconds; 0: results are emitted at records.
+    every = 0
+
+    @abstractmethod
+    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
+        """Add rows without results, and return the slots of those that are not rejected."""
+
+    @abstractmethod
+    def latest(self, state: State, due: Numbers) -> tuple[Numbers, Cells]:
+        """Return those of some keys that have a result, and the cells of the window at the last record of each."""
+
+    def advance(
+        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+    ) -> TimerOutput | None:
+        """Add rows, and return the results that are due: where stream time passes a multiple, of keys with records."""
+        done, now = 0, ticks.start
+        parts: list[TimerOutput] = []
+        for row, time in zip(ticks.rows.tolist(), ticks.times.tolist(), strict=True):
+            if now != NEVER and time // self.every > now // self.every:
+                if row > done and batch is not None:
+                    state["fresh"][self.absorb(task, batch.slice(done, row - done), slots[done:row], state, dead)] = 1
+                    done = row
+                found = self._due_output(task, batch, state, (now // self.every + 1) * self.every)
+                parts += [] if found is None else [found]
+            now = time
+        if batch is not None and done < batch.num_rows:
+            state["fresh"][self.absorb(task, batch.slice(done), slots[done:], state, dead)] = 1
+        return joined_output(parts)
+
+    def _due_output(self, task: Any, batch: pa.RecordBatch | None, state: State, time: int) -> TimerOutput | None:
+        """Return the results of the keys with records since the last multiple, at ``time``."""
+        due = np.flatnonzero(state["fresh"])
+        cells: Cells = {}
+        state["fresh"][due] = 0
+        if due.size:
+            due, cells = self.latest(state, due)
+        if not due.size:
+            return None
+        aggregates = task.bound_aggregates(None if batch is None else batch.schema)
+        columns = {name: one.result(cells) for name, one in aggregates.items()}
+        return TimerOutput(due, pa.RecordBatch.from_pydict(columns), np.full(due.size, time))
 
 
 class TimeAssigner(Assigner):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, Ticks, to_microseconds
+from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.operator import State, StateField, TimerOutput
+from riot_ops.core.operator import State, StateField
 from riot_ops.kernels.arrays.arrow import int_column, replace_column, valid_mask
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
-from riot_ops.tasks.window.windowing.assigner import Assigner, joined_output
+from riot_ops.tasks.window.windowing.assigner import TickingAssigner
 from riot_ops.tasks.window.windowing.stats import REFUSED, Cells, Firsts, Lasts, Stat
 
 __all__ = ["CONDENSED", "RunningWindows"]
@@ -28,7 +28,7 @@ CELLS = pa.list_(pa.int64())
 MIN_PER_KEY = 16
 
 
-class RunningWindows(Assigner):
+class RunningWindows(TickingAssigner):
     """One window per key without an end; its cells are the state itself."""
 
     def __init__(self, stats: Sequence[Stat], emit: str | timedelta) -> None:
@@ -39,7 +39,6 @@ class RunningWindows(Assigner):
         #: The number of numbers in each cell.
         self._sizes = {name: max(width, 1) for stat in self.stats for name, (_, width, _) in stat.cells().items()}
         self._names = [*self._sizes]
-        #: The duration at whose multiples results are emitted, in microseconds; 0: at records.
         self.every = to_microseconds(emit) if isinstance(emit, timedelta) else 0
         self.keeps_records = not self.every
         self._initial = {
@@ -105,36 +104,14 @@ class RunningWindows(Assigner):
                 cells.update(stat.run_last(state, slots, column, times, last))
         return batch if last is None or last.size == slots.size else batch.take(pa.array(last)), cells
 
-    def advance(
-        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks
-    ) -> TimerOutput | None:
-        """Add rows, and return the results that are due: where stream time passes a multiple, of keys with records."""
-        done, now = 0, ticks.start
-        parts: list[TimerOutput] = []
-        for row, time in zip(ticks.rows.tolist(), ticks.times.tolist(), strict=True):
-            if now != NEVER and time // self.every > now // self.every:
-                if row > done and batch is not None:
-                    self._absorb(task, batch.slice(done, row - done), slots[done:row], state)
-                    done = row
-                due = np.flatnonzero(state["fresh"])
-                if due.size:
-                    cells = Accumulators(self.stats, state, 1, due).snapshot(np.arange(due.size))
-                    schema = None if batch is None else batch.schema
-                    columns = {name: one.result(cells) for name, one in task.bound_aggregates(schema).items()}
-                    times = np.full(due.size, (now // self.every + 1) * self.every)
-                    parts.append(TimerOutput(due, pa.RecordBatch.from_pydict(columns), times))
-                    state["fresh"][due] = 0
-            now = time
-        if batch is not None and done < batch.num_rows:
-            self._absorb(task, batch.slice(done), slots[done:], state)
-        return joined_output(parts)
-
-    def _absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> None:
-        """Add rows without results."""
+    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
         if self._initial:
             self._begin(slots, state)
         self._last(task, batch, slots, state)
-        state["fresh"][slots] = 1
+        return slots
+
+    def latest(self, state: State, due: Numbers) -> tuple[Numbers, Cells]:
+        return due, Accumulators(self.stats, state, 1, due).snapshot(np.arange(due.size))
 
     def _last(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> tuple[pa.RecordBatch, Cells]:
         keys = len(state[self._names[0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.stats.panes import NONE
 from riot_ops.kernels.stats.sliding import find_late, sliding_bounds
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
-from riot_ops.tasks.window.windowing.assigner import Assigner, joined
+from riot_ops.tasks.window.windowing.assigner import TickingAssigner, joined
 from riot_ops.tasks.window.windowing.stats import Cells, Stat
 from riot_ops.windows import Sliding
 
@@ -31,7 +32,7 @@ INITIAL_ROOM = 8
 CHUNK_BYTES = 1 << 26
 
 
-class SlidingWindows(Assigner):
+class SlidingWindows(TickingAssigner):
     """Windows that end at each record; each record is kept with its own cells.
 
     A window is the tail of one block of records and the head of the next. Heads are merged from the first record on and
@@ -39,10 +40,10 @@ class SlidingWindows(Assigner):
     how the stream is cut.
     """
 
-    keeps_records = True
-
-    def __init__(self, stats: Sequence[Stat], frame: Sliding) -> None:
+    def __init__(self, stats: Sequence[Stat], frame: Sliding, emit: str | timedelta) -> None:
         super().__init__(stats, each=True)
+        self.every = to_microseconds(emit) if isinstance(emit, timedelta) else 0
+        self.keeps_records = not self.every
         self.full = frame.full
         self.by_time = not isinstance(frame.size, int)
         self.size = frame.size if isinstance(frame.size, int) else to_microseconds(as_timedelta(frame.size))
@@ -50,7 +51,9 @@ class SlidingWindows(Assigner):
         self._bytes = 3 * sum(
             max(width, 1) * (64 if kind == "object" else np.dtype(kind).itemsize) for kind, width, _ in cells
         )
-        self.room = INITIAL_ROOM if self.by_time else max(self.size - 1, 1)
+        #: How many records of a window of records are kept: those of the window at the next record, or at the last one.
+        self._kept = self.size if self.every else self.size - 1
+        self.room = INITIAL_ROOM if self.by_time else max(self._kept, 1)
         #: Fields of the state with a place for each record that a key may keep, as many in each.
         self._places = {"at": StateField("int64", INITIAL_ROOM, growable=True)} | {
             name: StateField(dtype, INITIAL_ROOM * max(width, 1), initial if np.isscalar(initial) else 0.0, True)
@@ -63,13 +66,36 @@ class SlidingWindows(Assigner):
         return None if self.by_time or self.full else Lookback(self.size - 1)
 
     def state_fields(self) -> Mapping[str, StateField]:
+        fresh = {"fresh": StateField("int64")} if self.every else {}
         if not self.by_time:
-            return {"seen": StateField("int64")}
+            return {"seen": StateField("int64"), **fresh}
         times = {name: StateField("int64", 0, NONE) for name in ("begin", "latest")}
-        return {"kept": StateField("int64"), **times, "at": self._places["at"]}
+        return {"kept": StateField("int64"), **times, **fresh, "at": self._places["at"]}
 
     def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with the aggregates of their windows."""
+        batch, slots, found, cells = self._add(task, batch, slots, state, dead)
+        if found.size < slots.size:
+            batch = batch.take(pa.array(found))
+        for name, one in task.bound_aggregates(batch.schema).items():
+            batch = replace_column(batch, name, one.result(cells))
+        return batch
+
+    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
+        return self._add(task, batch, slots, state, dead)[1]
+
+    def latest(self, state: State, due: Numbers) -> tuple[Numbers, Cells]:
+        if self.by_time:
+            self._widen(state, 0)
+        columns = [stat.column(None) for stat in self.stats]
+        none = np.zeros(due.size, np.int64)
+        found, cells = self._run_all(state, due, none, none[:0], columns, none[:0])
+        return due[found], cells
+
+    def _add(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch, Numbers, Numbers, Cells]:
+        """Add the rows that are not late; return them, their slots, which have results, and the cells of these."""
         times = np.zeros(slots.size, np.int64)
         if self.by_time:
             self._widen(state, 0)
@@ -81,20 +107,26 @@ class SlidingWindows(Assigner):
         columns = self.stat_columns(batch, task.hash_words)
         order = np.argsort(slots, kind="stable")
         keys, new = np.unique(slots, return_counts=True)
-        kept = state["kept"][keys] if self.by_time else np.minimum(state["seen"][keys], self.size - 1)
+        return batch, slots, *self._run_all(state, keys, new, order, columns, times)
+
+    def _run_all(
+        self, state: State, keys: Numbers, new: Numbers, order: Numbers, columns: list[Any], times: Numbers
+    ) -> tuple[Numbers, Cells]:
+        """Add ``new`` rows to each key, which stand in ``order``, many keys at once.
+
+        Return the rows with results, in their order, and the cells of their windows; without new rows the keys with
+        results, and those of the windows at their last records.
+        """
+        kept = state["kept"][keys] if self.by_time else np.minimum(state["seen"][keys], self._kept)
         ends = np.cumsum(new)
         parts: list[tuple[Numbers, Cells]] = []
         for a, b in chunk_ranges((kept + new) * self._bytes, CHUNK_BYTES):
             rows = order[ends[a] - new[a] : ends[b - 1]] if b > a else order
-            parts.append(self._run_keys(state, keys[a:b], kept[a:b], new[a:b], rows, columns, times))
-        found = np.concatenate([rows for rows, _ in parts])
+            found, cells = self._run_keys(state, keys[a:b], kept[a:b], new[a:b], rows, columns, times)
+            parts.append((found if order.size else found + a, cells))
+        found = np.concatenate([found for found, _ in parts])
         place = np.argsort(found, kind="stable")
-        if found.size < slots.size:
-            batch = batch.take(pa.array(found[place]))
-        cells = {name: joined([one[name] for _, one in parts], place) for name in parts[0][1]}
-        for name, one in task.bound_aggregates(batch.schema).items():
-            batch = replace_column(batch, name, one.result(cells))
-        return batch
+        return found[place], {name: joined([one[name] for _, one in parts], place) for name in parts[0][1]}
 
     def _run_keys(
         self,
@@ -106,7 +138,7 @@ class SlidingWindows(Assigner):
         columns: list[Any],
         times: Numbers,
     ) -> tuple[Numbers, Cells]:
-        """Add the rows of some keys; return those with results, and the cells of their windows."""
+        """Add the rows of some keys; return those with results (without rows: keys), and the cells of their windows."""
         many = kept + new
         n = int(many.sum())
         begins = np.cumsum(many) - many
@@ -127,15 +159,17 @@ class SlidingWindows(Assigner):
         every = np.arange(n)
         work.join(n + every, every + n - 1, every, head == every)
         work.join(2 * n + every[::-1], every[::-1], 2 * n + every[::-1] + 1, closes[::-1], second=False)
-        wanted = arrived
+        wanted = arrived if new.any() else np.bincount(begins + many - 1, minlength=n) > 0
         if self.full:
             whole = at - state["begin"][keys][of] >= self.size if self.by_time else at >= self.size - 1
-            wanted = arrived & whole
+            wanted = wanted & whole
         ending = np.flatnonzero(wanted)
         low = first[ending]
         pairs = np.stack([2 * n + low, n + ending], axis=1).ravel()
         from_ = 2 * np.arange(ending.size)
         cells = work.merge_ranges(pairs, from_ + (low == head[ending]), from_ + 2)
+        if not new.any():
+            return of[wanted], cells
         self._keep(state, work, keys, many, begins, first, at)
         return rows[wanted[arrived]], cells
 
@@ -181,7 +215,7 @@ class SlidingWindows(Assigner):
             state["kept"][keys] = held
             self._widen(state, int(held.max(initial=0)))
         else:
-            held = np.minimum(many, self.size - 1)
+            held = np.minimum(many, self._kept)
             state["seen"][keys] = at[last] + 1
         of = np.repeat(np.arange(keys.size), held)
         within = np.arange(of.size) - (np.cumsum(held) - held)[of]

@@ -175,6 +175,10 @@ class Stat(ABC):
         """
         raise NotImplementedError
 
+    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
+        """Return the cells of the window at the last record of some keys, which have had ``seen`` records."""
+        raise NotImplementedError
+
     @abstractmethod
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
         """Add rows to their groups (-1: no group)."""
@@ -274,6 +278,10 @@ class Counts(KernelStat):
         found = rings.slide_counts(*of, state[f"{name}@ring"], state[f"{name}@window"], out)
         return {name: out[:found]}
 
+    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
+        (name,) = self._cell_names
+        return {name: state[f"{name}@window"][slots] if self._reads_values else np.minimum(seen, size)}
+
     @property
     def _reads_values(self) -> bool:
         return self.field is not None
@@ -299,6 +307,12 @@ class RingStat(KernelStat):
         of = readonly(numbers), readonly(rests), slots, before, frame.size, frame.full
         rings.slide_cells(self.ring, *of, state[f"{self._cell_names[0]}@ring"], np.empty(width), plain, out)
         return dict(zip((self.plain,) if plain else self._cell_names, out, strict=False))
+
+    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
+        width, ring = rings.WIDTHS[self.ring], state[f"{self._cell_names[0]}@ring"]
+        out = np.empty((width, slots.size))
+        rings.window_cells(self.ring, width, slots, seen, size, ring, np.empty(width), out)
+        return dict(zip(self._cell_names, out, strict=False))
 
     @functools.cached_property
     def plain(self) -> str:

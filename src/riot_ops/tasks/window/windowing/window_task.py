@@ -34,7 +34,7 @@ from riot_ops.task import (
 )
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
-from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
+from riot_ops.tasks.window.windowing.assigner import Assigner, TickingAssigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
 from riot_ops.tasks.window.windowing.latest_records import LatestRecords
@@ -124,7 +124,7 @@ class WindowTask(KeyedTask, ReadableState):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Sliding):
             rings = isinstance(self.frame.size, int) and all(stat.slides for stat in stats)
-            return LatestRecords(stats, self.frame) if rings else SlidingWindows(stats, self.frame)
+            return (LatestRecords if rings else SlidingWindows)(stats, self.frame, self.emit)
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
@@ -226,7 +226,7 @@ class WindowTask(KeyedTask, ReadableState):
         return frozenset({"event_time", *spans, *self.aggregates})
 
     def lookback(self) -> Lookback | None:
-        if isinstance(self.frame, Sliding):
+        if isinstance(self.frame, Sliding) and self.emit == "each":
             return self.assigner.lookback() if self.ttl is None else None
         if self.emit == "each" or isinstance(self.emit, timedelta):  # windows that are not full have results, too
             return None
@@ -242,7 +242,7 @@ class WindowTask(KeyedTask, ReadableState):
         return self.assigner.decode_state(table)
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        if self.timed and self.assigner.keeps_records and batch.column("event_time").null_count:
+        if self.timed and not isinstance(self.assigner, TimeAssigner) and batch.column("event_time").null_count:
             untimed = np.asarray(batch.column("event_time").is_null())
             dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
@@ -288,8 +288,8 @@ class WindowTask(KeyedTask, ReadableState):
     def advance(
         self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        if isinstance(self.assigner, RunningWindows):
-            return None, self.assigner.advance(self, batch, slots, state, ticks)
+        if isinstance(self.assigner, TickingAssigner):
+            return None, self.assigner.advance(self, batch, slots, state, ticks, dead)
         assert isinstance(self.assigner, TimeAssigner)
         bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
         batch_results, timer_results = self.assigner.run(self, batch, slots, state, ticks, bad)
