@@ -30,8 +30,9 @@ def test_slots_take_sensors_in_their_order_in_each_period():
 
 def test_ids_are_prefix_and_number_repeated():
     out, ends = np.zeros(64, np.uint8), np.zeros(7, np.int64)
-    end = int(numbered_ids(np.frombuffer(b"s", np.uint8), np.array([7, 12, 100]), 2, out, ends))
-    assert out[:end].tobytes() == b"s7s7s12s12s100s100"
+    names, edges = np.frombuffer(b"st", np.uint8), np.array([0, 1, 2])
+    end = int(numbered_ids(names, edges, np.array([0, 1, 0]), np.array([7, 12, 100]), 2, out, ends))
+    assert out[:end].tobytes() == b"s7s7t12t12s100s100"
     assert ends.tolist() == [0, 2, 4, 7, 10, 14, 18]
 
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import functools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from riot_ops.core.checks import check_count, check_flag, is_number, stream_length
+from riot_ops.core.checks import is_number
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Duration
-from riot_ops.core.schema import CITY, RAW
+from riot_ops.core.schema import CITY
 from riot_ops.core.source import Source
 from riot_ops.ingest import rates
 from riot_ops.ingest.pace import paced
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
 from riot_ops.kernels.jit import kernel
-from riot_ops.streams.generator import Format, GeneratedSource, observation_batch, wide_schema
+from riot_ops.streams.generator import Format
 from riot_ops.streams.loss_model import LossModel
 from riot_ops.streams.noise import derive_key, hash64, normal, ornstein_uhlenbeck, ornstein_uhlenbeck_table, uniform
-from riot_ops.streams.text import pack, write_bytes, write_decimal, write_digits, write_part
+from riot_ops.streams.riotbench.regular import I64, NULL, RegularSource
 
 __all__ = ["BASE_MS", "CitySource", "city"]
 
@@ -35,7 +33,6 @@ STEP_TICKS = 1_000_000 // PERIOD_MS
 DROP = 0.29
 #: Sensors of the original; further ones are copies with a number after the id.
 ORIGINALS = 90
-DECIMALS = (1, 1, 0, 2, 0)
 
 # name, sensors, longitude, latitude, hours from UTC in winter, then temperature, humidity (mean and
 # deviation of the cross-section), and the means of noon light, dust and air quality as logarithms
@@ -60,9 +57,6 @@ SWAPPED, WRONG_SIGN = 0.094, 0.017
 
 
 # -- kernels
-
-#: A value that is missing.
-NULL = np.iinfo(np.int64).min
 
 
 @kernel
@@ -100,30 +94,14 @@ def _outlier(f: Any, h: Any) -> Any:
 
 @kernel
 def city_values(
-    slots: Any,
-    order: Any,
-    key: Any,
-    zone: Any,
-    sun: Any,
-    means: Any,
-    within: Any,
-    table_t: Any,
-    table_h: Any,
-    table_l: Any,
-    table_a: Any,
-    dirt: Any,
-    sensor_of: Any,
-    tick_of: Any,
-    out: Any,
-) -> None:
-    """Sensor, tick and values (scaled by their decimals) of slots."""
-    sensors = order.size
+    sensor: Any, ticks: Any, key: Any, zone: Any, sun: Any, means: Any, within: Any, table_t: Any, table_h: Any,
+    table_l: Any, table_a: Any, dirt: Any, out: Any,
+) -> None:  # fmt: skip
+    """Values (scaled by their decimals) of sensors in periods."""
     day = sun.shape[0]
-    for i in range(slots.size):
-        tick = slots[i] // sensors
-        s = order[slots[i] - tick * sensors]
-        sensor_of[i] = s
-        tick_of[i] = tick
+    for i in range(sensor.size):
+        tick = ticks[i]
+        s = sensor[i]
         k = derive_key(key, s)
         hour = (tick + zone[s]) % day
         deviation = 4.0 * sun[hour, 0] + within[0] * ornstein_uhlenbeck(k, tick, table_t)
@@ -157,112 +135,10 @@ def city_values(
                     out[i, f] = _outlier(f, h + np.uint64(f))
 
 
-@kernel
-def city_text(
-    base: Any,
-    period: Any,
-    offsets: Any,
-    rank_of: Any,
-    sensor_of: Any,
-    tick_of: Any,
-    values: Any,
-    decimals: Any,
-    names: Any,
-    name_edges: Any,
-    variant: Any,
-    parts: Any,
-    edges: Any,
-    csv: Any,
-    newline: Any,
-    out: Any,
-    ends: Any,
-) -> Any:
-    """Write the messages end to end, in the wire format or as CSV (which has no second time)."""
-    originals = name_edges.size // 3
-    p = 0
-    ends[0] = 0
-    for i in range(sensor_of.size):
-        s = sensor_of[i]
-        start = p
-        p = write_digits(out, p, base + tick_of[i] * period + offsets[rank_of[s]], 13)
-        stop = p
-        p = write_part(out, p, parts, edges, 0)
-        original = s % originals
-        p = write_bytes(out, p, names, 25 * original, 25 * original + 25)
-        p = write_digits(out, p, s // originals, 1)
-        v = original * 3 + variant[s]
-        p = write_part(out, p, names, name_edges, v)
-        for f in range(5):
-            if values[i, f] == NULL:
-                p = write_part(out, p, parts, edges, 6)
-            else:
-                p = write_decimal(out, p, values[i, f], decimals[f], True)
-            p = write_part(out, p, parts, edges, 1 + f)
-        if not csv:
-            p = write_bytes(out, p, out, start, stop)
-        p = write_part(out, p, parts, edges, 7)
-        if not newline:
-            p -= 1
-        ends[i + 1] = p
-    return p
-
-
-@kernel
-def write_sensor_id(out: Any, p: Any, names: Any, s: Any, originals: Any) -> Any:
-    original = s % originals
-    p = write_bytes(out, p, names, 25 * original, 25 * original + 25)
-    return write_digits(out, p, s // originals, 1)
-
-
-@kernel
-def city_observations(
-    first: Any,
-    base: Any,
-    period: Any,
-    offsets: Any,
-    rank_of: Any,
-    sensor_of: Any,
-    tick_of: Any,
-    values: Any,
-    scales: Any,
-    names: Any,
-    originals: Any,
-    repeat: Any,
-    seq: Any,
-    times: Any,
-    number: Any,
-    ids: Any,
-    ends: Any,
-) -> Any:
-    """Columns with ``repeat`` rows per message (5: an observation each, 1: the id and times only)."""
-    p = 0
-    ends[0] = 0
-    for i in range(sensor_of.size):
-        s = sensor_of[i]
-        time = (base + tick_of[i] * period + offsets[rank_of[s]]) * 1000
-        start = p
-        for f in range(repeat):
-            r = i * repeat + f
-            if f == 0:
-                p = write_sensor_id(ids, p, names, s, originals)
-                width = p - start
-            else:
-                p = write_bytes(ids, p, ids, start, start + width)
-            ends[r + 1] = p
-            seq[r] = first + i
-            times[r] = time
-        for f in range(5):
-            if values[i, f] == NULL:
-                number[i, f] = np.nan
-            else:
-                number[i, f] = values[i, f] / scales[f]
-    return p
-
-
 # -- source
 
 
-class CitySource(GeneratedSource):
+class CitySource(RegularSource):
     """The CITY stream of RIoTBench, generated: same fields, marginals, dirt and losses.
 
     Each sensor is in one of the seven cities (one original in London), has its own mean, a daily
@@ -311,6 +187,12 @@ class CitySource(GeneratedSource):
     """
 
     stream = CITY
+    counted = "sensors"
+    sensors: int
+    base_ms = BASE_MS
+    period_ms = PERIOD_MS
+    time_first = True
+    decimals = (1, 1, 0, 2, 0)
 
     def __init__(
         self,
@@ -322,17 +204,10 @@ class CitySource(GeneratedSource):
         drop: float = DROP,
         dirt: bool = True,
     ) -> None:
-        super().__init__(messages, seed, format)
-        check_count(sensors=sensors)
         if not is_number(drop) or not 0 <= drop < 1:
             raise ConfigError(f"drop must be >= 0 and < 1, got {drop!r}")
-        length = stream_length(duration, messages)
-        check_flag(dirt=dirt)
-        self.sensors = sensors
         self.drop: float = float(drop)
-        self.dirt = dirt
-        if length is not None:
-            self.messages: int = self._messages_until(BASE_MS + length // timedelta(milliseconds=1) - 1)
+        super().__init__(sensors, messages, duration, seed, format, dirt)
 
     # -- times -------------------------------------------------------------------------------------
 
@@ -354,81 +229,64 @@ class CitySource(GeneratedSource):
     def _key(self) -> np.uint64:
         return np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF) ^ np.uint64(0xC17C17C17C17C17C)
 
-    @property
-    def _tables(self) -> dict[str, Any]:
-        found: dict[str, Any] | None = self.__dict__.get("_cached")
-        if found is None:
-            with np.errstate(over="ignore"):
-                found = self._cached = self._build()
-        return found
-
-    def _build(self) -> dict[str, Any]:
-        n, key = self.sensors, self._key
+    @functools.cached_property
+    def _drawn(self) -> tuple[list[str], I64, I64, I64]:
+        """Names and coordinates (three variants) of the originals; variant and offset of each sensor."""
+        n = self.sensors
         rng = np.random.Generator(np.random.PCG64([self.seed & 0xFFFFFFFFFFFFFFFF, 3]))
-        # cities take turns, so that few sensors are spread over many cities
-        turns = sorted((((k + 0.5) / p[1], i) for i, p in enumerate(PLACES) for k in range(p[1])))
-        place_of = np.array([i for _, i in turns])
-        places = np.array([p[2:] for p in PLACES])
-        shift = np.array([[p[2], p[3]] for p in PLACES])[place_of]
+        shift = np.array([[p[2], p[3]] for p in PLACES])[_place_of()]
         where = np.rint((shift + rng.normal(0, 0.05, shift.shape)) * 1e7).astype(np.int64)
         letters = np.frombuffer(b"0123456789abcdefghijklmnopqrstuvwxyz", np.uint8)
         ids = ["ci4" + letters[rng.integers(0, 36, 22)].tobytes().decode() for _ in range(ORIGINALS)]
         lon, lat = where[:, 0], where[:, 1]
         coordinates = np.stack([np.stack([lon, lat], 1), np.stack([lat, lon], 1), np.stack([-lon, lat], 1)], 1)
-        csv = self.format == "csv"
-        tail = (
-            ",{},{},"
-            if csv
-            else '"}},{{"v":"{}","u":"lon","n":"longitude"}},{{"v":"{}","u":"lat","n":"latitude"}},{{"v":"'
-        )
-        tails = [tail.format(_decimal(x), _decimal(y)) for variants in coordinates.tolist() for x, y in variants]
-        names, edges = pack(["".join(ids), *tails])
         # the share of sensors is met as closely as their number allows
         u = (np.arange(n) * 0.6180339887498949 + float(rng.random())) % 1.0
         variant = np.where(u < SWAPPED, 1, np.where(u < SWAPPED + WRONG_SIGN, 2, 0)).astype(np.int64) * self.dirt
-        offset = rng.integers(0, PERIOD_MS, n)
-        order = np.argsort(offset, kind="stable")
-        rank = np.empty(n, np.int64)
-        rank[order] = np.arange(n)
+        return ids, coordinates, variant, rng.integers(0, PERIOD_MS, n)
+
+    @property
+    def _values_of(self) -> tuple[str, ...]:
+        return CITY.observed
+
+    def _offsets(self) -> I64:
+        return self._drawn[-1]
+
+    def _names(self) -> list[str]:
+        ids, coordinates, _, _ = self._drawn
+        wire = '"}},{{"v":"{}","u":"lon","n":"longitude"}},{{"v":"{}","u":"lat","n":"latitude"}},{{"v":"'
+        tail = ",{},{}," if self.format == "csv" else wire
+        return [*ids, *(tail.format(*map(_decimal, pair)) for pair in coordinates.reshape(-1, 2).tolist())]
+
+    def _naming(self, sensor: I64) -> tuple[I64, I64, I64]:
+        copy, original = np.divmod(sensor, ORIGINALS)
+        return original, copy, ORIGINALS + 3 * original + self._drawn[2][sensor]
+
+    def _places(self, sensor: I64) -> list[npt.NDArray[np.float64]]:
+        _, coordinates, variant, _ = self._drawn
+        return [*(coordinates[sensor % ORIGINALS, variant[sensor]] / 1e7).T]
+
+    def _build(self) -> dict[str, Any]:
+        n, place_of = self.sensors, _place_of()
+        places = np.array([p[2:] for p in PLACES])
         means = np.empty((n, 5))
-        sensor_means(
-            key,
-            readonly(places[:, :]),
-            readonly(place_of),
-            readonly(np.array(BETWEEN)),
-            readonly(np.array(WITHIN)),
-            means,
-        )
         hours = np.arange(TICKS_PER_DAY) * 24 / TICKS_PER_DAY
         sun = np.stack([np.cos(2 * np.pi * (hours - 15) / 24), np.sin(np.pi * (hours - 6) / 12)], 1)
         zone = np.rint(places[place_of, 2] * TICKS_PER_DAY / 24).astype(np.int64)
-        tables = {f"ou{i}": ornstein_uhlenbeck_table(phi ** (PERIOD_MS / 60_000)) for i, phi in enumerate(PHI)}
-        units = dict(zip(CITY.columns, CITY.units, strict=True))
-        after = [f'","u":"{units[c]}","n":"{c}"}},{{"v":"' for c in CITY.observed]
-        after[-1] = after[-1].removesuffix(',{"v":"') + '],"bt":'
-        wire = [',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"]
-        parts, part_edges = pack([*",,,,,", "", "null", "\n"] if csv else wire)
-        found = {
-            "losses": LossModel(self.drop / 2, self._shares(), STEP_TICKS, key, readonly(order)),
-            "order": order,
-            "offsets": offset[order],
-            "rank": rank,
-            "means": means,
-            "sun": sun,
-            "variant": variant,
-            "zone": zone[np.arange(n) % ORIGINALS],
-            "within": np.array(WITHIN),
-            "names": names,
-            "name_edges": edges[1:],
-            "parts": parts,
-            "edges": part_edges,
-            "decimals": np.array(DECIMALS),
-            "scales": 10.0 ** np.array(DECIMALS),
-            "coordinates": coordinates / 1e7,
-            "longest": 26 + part_edges[-1] + 25 + len(str(n)) + max(map(len, tails)) + 5 * 12,
+        between, within = readonly(np.array(BETWEEN)), readonly(np.array(WITHIN))
+        tables = super()._build()
+        with np.errstate(over="ignore"):
+            sensor_means(self._key, readonly(places[:, :]), readonly(place_of), between, within, means)
+            losses = LossModel(self.drop / 2, self._shares(), STEP_TICKS, self._key, tables["order"])
+        return {
             **tables,
+            "losses": losses,
+            "means": readonly(means),
+            "sun": readonly(sun),
+            "zone": readonly(zone[np.arange(n) % ORIGINALS]),
+            "within": within,
+            "noise": [readonly(ornstein_uhlenbeck_table(PHI[i] ** (PERIOD_MS / 60_000))) for i in (0, 1, 2, 4)],
         }
-        return {k: readonly(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
     def _shares(self) -> npt.NDArray[np.float64]:
         """Return the share of expected messages that arrive, in each step of the curve."""
@@ -438,108 +296,20 @@ class CitySource(GeneratedSource):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def _values(self, start: int, end: int) -> tuple[dict[str, Any], Any, Any, Any]:
-        """Tables, and sensors, ticks and values of messages."""
+    def _slots(self, start: int, end: int) -> tuple[I64, I64, I64]:
         t = self._tables
-        slots = t["losses"].slots(start, end)
-        n = slots.size
-        sensor, tick, values = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, 5), np.int64)
-        with np.errstate(over="ignore"):
-            city_values(
-                slots,
-                t["order"],
-                self._key,
-                t["zone"],
-                t["sun"],
-                t["means"],
-                t["within"],
-                t["ou0"],
-                t["ou1"],
-                t["ou2"],
-                t["ou4"],
-                self.dirt,
-                sensor,
-                tick,
-                values,
-            )
-        return t, sensor, tick, values
+        tick, rank = np.divmod(t["losses"].slots(start, end), self.sensors)
+        return t["order"][rank], tick, BASE_MS + tick * PERIOD_MS + t["offsets"][rank]
 
-    def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
-        t, sensor, tick, values = self._values(start, end)
-        n = sensor.size
-        out = np.empty(n * t["longest"], np.uint8)
-        ends = np.empty(n + 1, np.int32)
-        size = city_text(
-            BASE_MS,
-            PERIOD_MS,
-            t["offsets"],
-            t["rank"],
-            sensor,
-            tick,
-            values,
-            t["decimals"],
-            t["names"],
-            t["name_edges"],
-            t["variant"],
-            t["parts"],
-            t["edges"],
-            self.format == "csv",
-            newline,
-            out,
-            ends,
-        )
-        times = (BASE_MS + tick * PERIOD_MS + t["offsets"][t["rank"][sensor]]) * 1000
-        return pa.RecordBatch.from_arrays(
-            [pa.array(np.arange(start, end)), timestamp_column(times), text_column(out[:size], ends, pa.binary())],
-            schema=RAW,
-        )
+    def _fill(self, sensor: I64, tick: I64, observed: bool, values: I64) -> None:
+        t = self._tables
+        kept: tuple[Any, ...] = (t["zone"], t["sun"], t["means"], t["within"], *t["noise"])
+        city_values(sensor, tick, self._key, *kept, self.dirt, values)
 
-    def _columns(self, start: int, end: int, repeat: int) -> tuple[Any, ...]:
-        t, sensor, tick, values = self._values(start, end)
-        n = sensor.size
-        rows = n * repeat
-        seq, times, number = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty((n, 5))
-        ids, ends = np.empty(rows * (25 + len(str(self.sensors))), np.uint8), np.empty(rows + 1, np.int32)
-        size = city_observations(
-            start,
-            BASE_MS,
-            PERIOD_MS,
-            t["offsets"],
-            t["rank"],
-            sensor,
-            tick,
-            values,
-            t["scales"],
-            t["names"],
-            ORIGINALS,
-            repeat,
-            seq,
-            times,
-            number,
-            ids,
-            ends,
-        )
-        return t, sensor, seq, times, text_column(ids[:size], ends), number
 
-    def observations(self, start: int, end: int) -> pa.RecordBatch:
-        _, _, seq, times, ids, number = self._columns(start, end, 5)
-        return observation_batch(
-            CITY, self.rows_per_batch["observations"], seq, times, ids, nullable_floats(number.reshape(-1))
-        )
-
-    def wide(self, start: int, end: int) -> pa.RecordBatch:
-        t, sensor, seq, times, ids, number = self._columns(start, end, 1)
-        where = t["coordinates"][sensor % ORIGINALS, t["variant"][sensor]]
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(seq),
-                timestamp_column(times),
-                ids,
-                *(nullable_floats(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
-                *(nullable_floats(np.ascontiguousarray(number[:, f])) for f in range(5)),
-            ],
-            schema=wide_schema(CITY),
-        )
+def _place_of() -> I64:
+    """Return the place of each original; cities take turns, so that few sensors are spread over many cities."""
+    return np.array([i for _, i in sorted(((k + 0.5) / p[1], i) for i, p in enumerate(PLACES) for k in range(p[1]))])
 
 
 def _decimal(scaled: int) -> str:

@@ -209,7 +209,7 @@ class FitSource(RegularSource):
         low[list(MAGNETOMETER)], high[list(MAGNETOMETER)] = -99.0, 99.0
         wide, watched = np.zeros(23), np.zeros(23, np.bool_)
         for name, (a, b) in FIT.bounds.items():
-            column = self._fields.index(name)
+            column = self._values_of.index(name)
             wide[column], watched[column] = b - a, True
             low[column], high[column] = a - 0.1 * (b - a), b + 0.1 * (b - a)
         return {

@@ -1,4 +1,4 @@
-"""Base class of FIT and GRID: every sensor reports once per period, at an offset of its own."""
+"""Base class of CITY, FIT and GRID: every sensor reports once per period, at an offset of its own."""
 
 from __future__ import annotations
 
@@ -50,46 +50,45 @@ def regular_slots(
 
 
 @kernel
-def regular_text(
-    time: Any,
-    number: Any,
-    values: Any,
-    decimals: Any,
-    parts: Any,
-    edges: Any,
-    csv: Any,
-    newline: Any,
-    out: Any,
-    ends: Any,
-) -> Any:
-    """Write the messages end to end, in the wire format or as CSV.
+def write_name(out: Any, p: Any, names: Any, edges: Any, name: Any, number: Any) -> Any:
+    """Write the name of a sensor: a packed text, and a number."""
+    return write_digits(out, write_part(out, p, names, edges, name), number, 1)
 
-    The parts are the text before the id, before each value and after the last; in the wire format
-    the closing after the time, at last the word for a missing value.
+
+@kernel
+def regular_text(
+    time: Any, name: Any, number: Any, rest: Any, names: Any, name_edges: Any, values: Any, decimals: Any, parts: Any,
+    edges: Any, place: Any, newline: Any, out: Any, ends: Any,
+) -> Any:  # fmt: skip
+    """Write the messages end to end, in the wire format (time first and last) or as CSV.
+
+    Packed in ``names`` are the first parts of the names, and what follows them. The other parts are the text before the
+    name, after each value, and after the time at the end; then the word for a missing value. ``place`` is where the
+    time stands: 0 first, 1 after the name, 2 first and last.
     """
     fields = values.shape[1]
     p = 0
     ends[0] = 0
     for i in range(time.size):
         start = p
-        if not csv:
+        if place != 1:
             p = write_digits(out, p, time[i], 13)
         stop = p
         p = write_part(out, p, parts, edges, 0)
-        p = write_digits(out, p, number[i], 1)
-        if csv:
+        p = write_name(out, p, names, name_edges, name[i], number[i])
+        if place == 1:
             out[p] = 44
             p = write_digits(out, p + 1, time[i], 13)
+        p = write_part(out, p, names, name_edges, rest[i])
         for f in range(fields):
-            p = write_part(out, p, parts, edges, 1 + f)
             if values[i, f] == NULL:
-                p = write_part(out, p, parts, edges, fields + 3)
+                p = write_part(out, p, parts, edges, fields + 2)
             else:
                 p = write_decimal(out, p, values[i, f], decimals[f], True)
-        p = write_part(out, p, parts, edges, fields + 1)
-        if not csv:
+            p = write_part(out, p, parts, edges, 1 + f)
+        if place == 2:
             p = write_bytes(out, p, out, start, stop)
-            p = write_part(out, p, parts, edges, fields + 2)
+        p = write_part(out, p, parts, edges, fields + 1)
         if newline:
             out[p] = 10
             p += 1
@@ -98,15 +97,14 @@ def regular_text(
 
 
 @kernel
-def numbered_ids(prefix: Any, number: Any, repeat: Any, out: Any, ends: Any) -> Any:
-    """Write a prefix and a number per row, ``repeat`` rows per message."""
+def numbered_ids(names: Any, edges: Any, name: Any, number: Any, repeat: Any, out: Any, ends: Any) -> Any:
+    """Write the names of sensors, each into ``repeat`` rows."""
     p = 0
     r = 0
     ends[0] = 0
     for i in range(number.size):
         start = p
-        p = write_bytes(out, p, prefix, 0, prefix.size)
-        p = write_digits(out, p, number[i], 1)
+        p = write_name(out, p, names, edges, name[i], number[i])
         stop = p
         for k in range(repeat):
             if k > 0:
@@ -143,8 +141,9 @@ class RegularSource(GeneratedSource):
     first_id: ClassVar[int] = 1
     #: Decimals of the columns other than id and time.
     decimals: ClassVar[tuple[int, ...]]
-    #: Whether the base time is written as text.
+    #: Whether the base time is written as text in the wire format, and before the name as CSV.
     quoted_time: ClassVar[bool] = False
+    time_first: ClassVar[bool] = False
 
     def __init__(
         self, sensors: int, messages: int | None, duration: Duration | None, seed: int, format: str, dirt: bool
@@ -171,15 +170,28 @@ class RegularSource(GeneratedSource):
         With ``observed``, only the observed columns need values.
         """
 
+    @property
+    def _values_of(self) -> tuple[str, ...]:
+        """The fields with a decimal each."""
+        return tuple(c for c in self.stream.columns if c not in (self.stream.id_field, self.stream.time_field))
+
+    def _names(self) -> list[str]:
+        """Texts of which names are made, and what follows a name."""
+        return [self.id_prefix, "," if self.format == "csv" else '"},{"v":"']
+
+    def _naming(self, sensor: I64) -> tuple[I64, I64, I64]:
+        """By sensor: the index of the text that its name begins with, its number, and the index of what follows."""
+        return np.zeros_like(sensor), sensor + self.first_id, np.ones_like(sensor)
+
+    def _places(self, sensor: I64) -> list[npt.NDArray[np.float64]]:
+        """Return the columns of the wide format between name and values."""
+        return []
+
     # -- tables ------------------------------------------------------------------------------------
 
     @property
     def _sensors(self) -> int:
         return int(getattr(self, self.counted))
-
-    @property
-    def _fields(self) -> tuple[str, ...]:
-        return tuple(c for c in self.stream.columns if c not in (self.stream.id_field, self.stream.time_field))
 
     @property
     def _tables(self) -> dict[str, Any]:
@@ -192,24 +204,26 @@ class RegularSource(GeneratedSource):
         offsets = self._offsets()
         order = np.argsort(offsets, kind="stable")
         units = {c: u.replace("/", "\\/") for c, u in zip(self.stream.columns, self.stream.units, strict=True)}
-        fields, quote = self._fields, '"' if self.quoted_time else ""
-        first = f',{{"e":[{{"u":"{units[self.stream.id_field]}","n":"{self.stream.id_field}","sv":"{self.id_prefix}'
-        between = [f'","u":"{units[f]}","n":"{f}"}},{{"v":"' for f in fields]
-        last = between.pop().removesuffix(',{"v":"') + f'],"bt":{quote}'
-        wire = [first, '"},{"v":"', *between, last, quote + "}", "null"]
-        csv = [self.id_prefix, *[","] * len(fields), "", "", "null"]
-        parts, edges = pack(csv if self.format == "csv" else wire)
+        quote = '"' if self.quoted_time else ""
+        after = [f'","u":"{units[f]}","n":"{f}"}},{{"v":"' for f in self._values_of]
+        after[-1] = after[-1].removesuffix(',{"v":"') + f'],"bt":{quote}'
+        first = f',{{"e":[{{"u":"{units[self.stream.id_field]}","n":"{self.stream.id_field}","sv":"'
+        csv = ["," if self.time_first else "", *[","] * (len(after) - 1), "", "", "null"]
+        parts, edges = pack(csv if self.format == "csv" else [first, *after, quote + "}", "null"])
+        names, name_edges = pack(self._names())
         return {
             "order": readonly(order),
             "offsets": readonly(offsets[order]),
             "parts": parts,
             "edges": edges,
+            "names": names,
+            "name_edges": name_edges,
             "decimals": readonly(np.array(self.decimals)),
             "scales": readonly(10.0 ** np.array(self.decimals)),
-            # a time twice, a number, and at most 12 digits, sign and point per value
-            "longest": int(edges[-1]) + 2 * 13 + 20 + 14 * len(fields) + 1,
-            "prefix": readonly(np.frombuffer(self.id_prefix.encode(), np.uint8)),
-            "observed": readonly(np.array([fields.index(c) for c in self.stream.observed])),
+            "longest_name": int(np.diff(name_edges).max()) + 20,
+            # a time twice, and at most 12 digits, sign and point per value
+            "longest": int(edges[-1] + 2 * np.diff(name_edges).max()) + 2 * 13 + 20 + 14 * len(after) + 1,
+            "observed": readonly(np.array([self._values_of.index(c) for c in self.stream.observed])),
         }
 
     def _time_of(self, message: int) -> int:
@@ -222,12 +236,18 @@ class RegularSource(GeneratedSource):
 
     # -- messages ----------------------------------------------------------------------------------
 
+    def _slots(self, start: int, end: int) -> tuple[I64, I64, I64]:
+        """Sensors, periods and times (ms) of messages."""
+        sensor, tick, time = np.empty((3, end - start), np.int64)
+        regular_slots(
+            start, self.base_ms, self.period_ms, self._tables["order"], self._tables["offsets"], sensor, tick, time
+        )
+        return sensor, tick, time
+
     def _values(self, start: int, end: int, observed: bool = False) -> tuple[I64, I64, I64]:
         """Sensors, times (ms) and scaled values of messages."""
-        t, n = self._tables, end - start
-        sensor, tick, time = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-        regular_slots(start, self.base_ms, self.period_ms, t["order"], t["offsets"], sensor, tick, time)
-        values = np.empty((n, len(self.decimals)), np.int64)
+        sensor, tick, time = self._slots(start, end)
+        values = np.empty((end - start, len(self.decimals)), np.int64)
         with np.errstate(over="ignore"):
             self._fill(sensor, tick, observed, values)
         return sensor, time, values
@@ -236,18 +256,9 @@ class RegularSource(GeneratedSource):
         sensor, time, values = self._values(start, end)
         t, n = self._tables, end - start
         out, ends = np.empty(n * t["longest"], np.uint8), np.empty(n + 1, np.int32)
-        size = regular_text(
-            time,
-            sensor + self.first_id,
-            values,
-            t["decimals"],
-            t["parts"],
-            t["edges"],
-            self.format == "csv",
-            newline,
-            out,
-            ends,
-        )
+        place = 2 if self.format != "csv" else int(not self.time_first)
+        names = (*self._naming(sensor), t["names"], t["name_edges"])
+        size = regular_text(time, *names, values, t["decimals"], t["parts"], t["edges"], place, newline, out, ends)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(start, end)),
@@ -258,10 +269,10 @@ class RegularSource(GeneratedSource):
         )
 
     def _ids(self, sensor: I64, repeat: int) -> pa.Array:
-        rows = sensor.size * repeat
-        out = np.empty(rows * (len(self.id_prefix) + 20), np.uint8)
-        ends = np.empty(rows + 1, np.int32)
-        size = numbered_ids(self._tables["prefix"], sensor + self.first_id, repeat, out, ends)
+        t, rows = self._tables, sensor.size * repeat
+        out, ends = np.empty(rows * t["longest_name"], np.uint8), np.empty(rows + 1, np.int32)
+        name, number, _ = self._naming(sensor)
+        size = numbered_ids(t["names"], t["name_edges"], name, number, repeat, out, ends)
         return text_column(out[:size], ends)
 
     def _numbers(self, values: I64, columns: I64) -> npt.NDArray[np.float64]:
@@ -289,7 +300,7 @@ class RegularSource(GeneratedSource):
                 pa.array(np.arange(start, end)),
                 timestamp_column(time * 1000),
                 self._ids(sensor, 1),
-                *(nullable_floats(np.ascontiguousarray(column)) for column in numbers.T),
+                *(nullable_floats(np.ascontiguousarray(column)) for column in (*self._places(sensor), *numbers.T)),
             ],
             schema=wide_schema(self.stream),
         )
