@@ -131,15 +131,16 @@ class RunningWindows(TickingAssigner):
         """
         if not all(stat.merges_exactly(batch.schema) for stat in self.stats):
             return None
-        good = np.delete(np.arange(slots.size), rejected)
+        good: Any = np.delete(np.arange(slots.size), rejected) if rejected.size else slice(None)
         latest = latest_rows(slots[good], keys)
         least = 2 if len(self._names) == 1 else MIN_PER_KEY  # a count alone is cheap
         if least * (latest.size + rejected.size) > slots.size and CONDENSED not in batch.schema.names:
             return replace_column(batch, CONDENSED, pa.nulls(slots.size, CELLS))
         chosen, slots = batch.take(pa.array(good)) if rejected.size else batch, slots[good]
         cells = self._folded(task, chosen, slots, {}, slots[latest], keys).cells
+        latest = good[latest] if rejected.size else latest
         bits = np.hstack([cells[name].view(np.int64).reshape(-1, size) for name, size in self._sizes.items()])
-        rows = np.concatenate([good[latest], rejected])
+        rows = np.concatenate([latest, rejected])
         order = np.argsort(rows)
         alone = order >= latest.size
         ends = np.cumsum(np.append(0, ~alone)) * bits.shape[1]
