@@ -55,26 +55,24 @@ if TYPE_CHECKING:
     from riot_ops.tasks.predict.train_neural_network import TrainNeuralNetwork
     from riot_ops.tasks.window.bounded_count import BoundedCount
     from riot_ops.tasks.window.change_detector import ChangeDetector
+    from riot_ops.tasks.window.clipped_average import ClippedAverage
     from riot_ops.tasks.window.collect import Collect
+    from riot_ops.tasks.window.exponential_average import ExponentialAverage
     from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
-    from riot_ops.tasks.window.presets import (
-        ClippedAverage,
-        ExponentialAverage,
-        MovingAverage,
-        RunningCount,
-        SlidingSum,
-        Variance,
-    )
+    from riot_ops.tasks.window.moving_average import MovingAverage
+    from riot_ops.tasks.window.running_count import RunningCount
     from riot_ops.tasks.window.running_median import RunningMedian
     from riot_ops.tasks.window.running_summary import RunningSummary
     from riot_ops.tasks.window.running_totals import RunningTotals
     from riot_ops.tasks.window.share_above import ShareAbove
     from riot_ops.tasks.window.slice_means import SliceMeans
+    from riot_ops.tasks.window.sliding_sum import SlidingSum
     from riot_ops.tasks.window.sliding_totals import SlidingTotals
     from riot_ops.tasks.window.sliding_window import SlidingWindow
     from riot_ops.tasks.window.sort_by_event_time import SortByEventTime
     from riot_ops.tasks.window.top_k import TopK
     from riot_ops.tasks.window.trend import Trend
+    from riot_ops.tasks.window.variance import Variance
     from riot_ops.tasks.window.weighted_average import WeightedAverage
     from riot_ops.tasks.window.window import Aggregate, Window
 
@@ -88,7 +86,7 @@ _TASKS = {
     "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
     "Classify": ("CLS", "riot_ops.tasks.predict.classify"),
-    "ClippedAverage": ("CLA", "riot_ops.tasks.window.presets"),
+    "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
     "Compute": ("CMP", "riot_ops.tasks.math.compute"),
     "CounterIncrease": ("INC", "riot_ops.tasks.math.counter_increase"),
@@ -97,7 +95,7 @@ _TASKS = {
     "DownloadBlob": ("ABD", "riot_ops.tasks.io.download_blob"),
     "DropLate": ("ORD", "riot_ops.tasks.filter.drop_late"),
     "EstimateError": ("ERR", "riot_ops.tasks.predict.estimate_error"),
-    "ExponentialAverage": ("EWM", "riot_ops.tasks.window.presets"),
+    "ExponentialAverage": ("EWM", "riot_ops.tasks.window.exponential_average"),
     "Filter": ("FEX", "riot_ops.tasks.filter.filter"),
     "FilterFunction": ("FLT", "riot_ops.tasks.functions.filter_function"),
     "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
@@ -110,7 +108,7 @@ _TASKS = {
     "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
     "Lookup": ("LKP", "riot_ops.tasks.lookup.lookup"),
     "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
-    "MovingAverage": ("AVG", "riot_ops.tasks.window.presets"),
+    "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
     "ParseAccessLog": ("PAL", "riot_ops.tasks.parse.parse_access_log"),
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
@@ -123,7 +121,7 @@ _TASKS = {
     "PublishMQTT": ("MQP", "riot_ops.tasks.io.publish_mqtt"),
     "RangeFilter": ("RGF", "riot_ops.tasks.filter.range_filter"),
     "ReadTableRange": ("ATR", "riot_ops.tasks.io.read_table_range"),
-    "RunningCount": ("CNT", "riot_ops.tasks.window.presets"),
+    "RunningCount": ("CNT", "riot_ops.tasks.window.running_count"),
     "RunningMedian": ("RMD", "riot_ops.tasks.window.running_median"),
     "RunningSummary": ("RSM", "riot_ops.tasks.window.running_summary"),
     "RunningTotals": ("TOT", "riot_ops.tasks.window.running_totals"),
@@ -132,7 +130,7 @@ _TASKS = {
     "ShareAbove": ("SHA", "riot_ops.tasks.window.share_above"),
     "SliceMeans": ("SLM", "riot_ops.tasks.window.slice_means"),
     "SlidingRegression": ("SLR", "riot_ops.tasks.predict.sliding_regression"),
-    "SlidingSum": ("SSM", "riot_ops.tasks.window.presets"),
+    "SlidingSum": ("SSM", "riot_ops.tasks.window.sliding_sum"),
     "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
     "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
@@ -145,7 +143,7 @@ _TASKS = {
     "Trend": ("TRD", "riot_ops.tasks.window.trend"),
     "Unpivot": ("UPV", "riot_ops.tasks.parse.unpivot"),
     "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
-    "Variance": ("VAR", "riot_ops.tasks.window.presets"),
+    "Variance": ("VAR", "riot_ops.tasks.window.variance"),
     "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
     "Window": ("WIN", "riot_ops.tasks.window.window"),
     "Zip": ("ZIP", "riot_ops.tasks.io.zip"),
