@@ -303,8 +303,8 @@ class CitySource(RegularSource):
 
     def _fill(self, sensor: I64, tick: I64, observed: bool, values: I64) -> None:
         t = self._tables
-        kept: tuple[Any, ...] = (t["zone"], t["sun"], t["means"], t["within"], *t["noise"])
-        city_values(sensor, tick, self._key, *kept, self.dirt, values)
+        kept = (t["zone"], t["sun"], t["means"], t["within"], *t["noise"])
+        city_values(*(sensor, tick, self._key, *kept, self.dirt, values))
 
 
 def _place_of() -> I64:
