@@ -412,8 +412,7 @@ def test_results_are_emitted_while_source_is_silent():
 
 
 def test_batches_in_flight_are_limited():
-    pipeline = Pipeline(lower(failing()), {"average"}, ARRIVAL, 3)
-    assert pipeline.max_in_flight == 4
+    assert Pipeline(Engine(lower(failing()), {"average"}), ARRIVAL, 3).max_in_flight == 4
     read, done, ahead = 0, 0, 0
 
     def rows():
@@ -445,17 +444,17 @@ def test_pipeline_reports_and_returns_batches_in_order():
     flow = ro.Dataflow("alone")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.MovingAverage(window=3, partial=True), id="avg"))
     batches = random_input(random.Random(1), 40).to_batches(max_chunksize=8)
-    pipeline = Pipeline(lower(flow), {"avg"}, ARRIVAL, 2)
-    engine = Engine(lower(flow), {"avg"})
+    shared, engine = (Engine(lower(flow), {"avg"}) for _ in range(2))
+    pipeline = Pipeline(shared, ARRIVAL, 2)
     done: queue.Queue[object] = queue.Queue()
     pipeline.on_complete = lambda: done.put(True)
     in_flight = [pipeline.begin({"in": [batch]}) for batch in batches]
     assert all(done.get(timeout=20) for _ in in_flight)
     for one, batch in zip(in_flight, batches, strict=True):
         assert pipeline.finish(one) == engine.process({"in": [batch]})
-    assert pipeline.snapshot() == engine.snapshot()
+    assert shared.snapshot() == engine.snapshot()
     assert pipeline.counts() == engine.counts()
-    assert pipeline.process({}, flush=True) == engine.process({}, flush=True)
+    assert shared.process({}, flush=True) == engine.process({}, flush=True)
     pipeline.stop()
 
 

@@ -155,14 +155,14 @@ def run(
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, folder)
-    engine, min_threaded_rows = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
-    alone = isinstance(engine, Engine) and all(map(is_reentrant, engine.steps))
+    engine, pipeline = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
+    alone = pipeline is None and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     setup = RunSetup(
         flow=flow,
         engine=engine,
-        min_threaded_rows=min_threaded_rows,
+        pipeline=pipeline,
         sources=merge_sources(flow, watched_sources),
         sinks=watched_sinks,
         routes=routes,
@@ -193,8 +193,8 @@ class RunSetup:
     """What a run is made of, checked and bound."""
 
     flow: Graph
-    engine: Engine | Pipeline
-    min_threaded_rows: int  # records from which on a batch is processed in other threads; 0: every batch
+    engine: Engine
+    pipeline: Pipeline | None  # processes large batches in other threads
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
@@ -225,24 +225,20 @@ class _Job:
     check_interrupt: InterruptCheck = field(init=False)  # raises a Ctrl-C that was deferred
     warned: bool = False  # whether it is said what a second one does
 
-    def __post_init__(self) -> None:
-        self.engine = self.setup.engine
-        self.pipeline = self.engine if isinstance(self.engine, Pipeline) else None
-
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
         return self.partly_written or self.closing or (self.setup.checkpoint is not None and bool(self.partial_sources))
 
     def run(self) -> None:
-        retain_freed_memory(2 if self.pipeline is None else self.pipeline.max_in_flight)
+        retain_freed_memory(2 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight)
         self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
         self._restore()
         self.started = time.time()
         self.log = RunLog(self.setup.flow.name)
         self.log.started("in process", continued=self.epoch > 0)
         buffer = InputBuffer(self.setup.buffering, self.setup.batch_size)
-        if self.pipeline is not None:
-            self.pipeline.on_complete = buffer.wake
+        if self.setup.pipeline is not None:
+            self.setup.pipeline.on_complete = buffer.wake
         reader = Reader(
             f"riot_ops-{self.setup.flow.name}-source", self.setup.sources, self.offsets, buffer, self.setup.buffering
         )
@@ -256,7 +252,7 @@ class _Job:
                 self.setup.probe.ended()
             if not self.ended:  # else the run had ended before and has read no new records
                 self.partly_written = True
-                self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+                self._emit(self.setup.engine.process({}, flush=True), 0.0, 0.0)
                 self.partly_written = False
             self.ended = True
             self._close_epoch()
@@ -281,8 +277,8 @@ class _Job:
             buffer.stop()
             reader.wake()
             self.summary.buffered = buffer.max_size
-            if self.pipeline is not None:
-                self.pipeline.stop()
+            if self.setup.pipeline is not None:
+                self.setup.pipeline.stop()
             reader.stop()
             for source in self.setup.sources.values():
                 source.close()
@@ -294,7 +290,7 @@ class _Job:
         """Return the next batch, None at the end; closes epochs while the source is silent."""
         while True:
             # batches should wait in the source, where they go on growing
-            self._collect(0 if self.pipeline is None else self.pipeline.max_in_flight - 1)
+            self._collect(0 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight - 1)
             until = None
             if not self.partial_sources and self.epoch_count > 0:
                 until = self.epoch_started + self.setup.epoch_s - time.time()
@@ -321,7 +317,8 @@ class _Job:
 
     def _process(self, batch: BufferedBatch) -> None:
         """Process a batch, in parts if steps expand it."""
-        min_rows = self.setup.min_threaded_rows
+        pipeline = self.setup.pipeline
+        min_rows = 0 if pipeline is None else pipeline.min_rows
         if min_rows and not batch.full:
             min_rows = MIN_THREADED_ROWS_IDLE
         threaded = bool(self.in_flight) or batch.rows >= min_rows  # keep the order of batches in flight
@@ -335,12 +332,12 @@ class _Job:
         if batch.inputs:
             self.ended = False
             self.epoch_count += max(batch.rows, 1)  # counts heartbeats as well
-            if self.pipeline is not None and threaded:
-                self._collect(self.pipeline.max_in_flight - 1)
-                self.in_flight.append((batch, self.pipeline.begin(batch.inputs)))
+            if self.setup.pipeline is not None and threaded:
+                self._collect(self.setup.pipeline.max_in_flight - 1)
+                self.in_flight.append((batch, self.setup.pipeline.begin(batch.inputs)))
             else:
                 self._collect()
-                self._done(batch, self.engine.process(batch.inputs))
+                self._done(batch, self.setup.engine.process(batch.inputs))
         if batch.offset is None:
             return
         self.offsets[batch.source] = batch.offset
@@ -355,14 +352,14 @@ class _Job:
 
     def _max_rows(self) -> int:
         """Return how many records to process at once, from how steps expanded those before."""
-        rows_in, max_rows = self.engine.row_counts()
+        rows_in, max_rows = (self.setup.pipeline or self.setup.engine).row_counts()
         return max(1, MAX_STEP_ROWS * rows_in // max_rows) if rows_in else FIRST_ROWS
 
     def _collect(self, limit: int = 0) -> None:
         """Take finished batches in order, and wait until at most ``limit`` are in flight."""
         while self.in_flight and (len(self.in_flight) > limit or self.in_flight[0][1].done.is_set()):
-            assert self.pipeline is not None
-            outputs = self.pipeline.finish(self.in_flight[0][1])
+            assert self.setup.pipeline is not None
+            outputs = self.setup.pipeline.finish(self.in_flight[0][1])
             self.partly_written = True  # until the output is written, as the offset is already past the batch
             self._done(self.in_flight.popleft()[0], outputs)
             self.partly_written = False
@@ -396,7 +393,7 @@ class _Job:
     def _close_epoch(self) -> None:
         self._collect()
         self.closing = True
-        self.writer.count(self.engine.counts())
+        self.writer.count((self.setup.pipeline or self.setup.engine).counts())
         self.message = self.writer.finish()
         self._commit(self.message)
         self.closing = False
@@ -426,7 +423,7 @@ class _Job:
 
     def _save(self) -> None:
         assert self.setup.checkpoint is not None
-        state = self.engine.snapshot()
+        state = self.setup.engine.snapshot()
         self.setup.checkpoint.write(
             CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state)
         )
@@ -444,7 +441,7 @@ class _Job:
             raise StateError(
                 f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
             )
-        self.engine.restore(saved.state)
+        self.setup.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
         for sink in self.setup.sinks.values():
             sink.recover(self.epoch)

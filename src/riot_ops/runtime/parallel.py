@@ -45,15 +45,14 @@ States = Mapping[str, KeyedState]
 
 def create_engine(
     flow: Graph, outputs: set[str], order: tuple[str, ...], cores: int | None
-) -> tuple[Engine | Pipeline, int]:
-    """Return the runner of a dataflow, and the records from which on a batch should be processed in other threads."""
+) -> tuple[Engine, Pipeline | None]:
+    """Return the engine of a dataflow, and what processes large batches in other threads, given several cores."""
     steps = lower(flow)
     min_rows = 0
     if cores is None:
         cores, min_rows = available_cores() if all(map(is_reentrant, steps)) else 1, MIN_THREADED_ROWS
-    if cores == 1:
-        return Engine(steps, outputs, order=order), 0
-    return Pipeline(steps, outputs, order, cores, f"riot_ops-{flow.name}"), min_rows
+    engine = Engine(steps, outputs, order=order)
+    return engine, None if cores == 1 else Pipeline(engine, order, cores, f"riot_ops-{flow.name}", min_rows)
 
 
 def available_cores() -> int:
@@ -178,39 +177,38 @@ class StepStage(PipelineStage):
 
 
 class Pipeline:
-    """Runs all steps of a dataflow for several batches at once.
+    """Runs all steps of an engine, over its states, for several batches at once.
 
     Parameters
     ----------
-    steps, outputs, order
-        As for :class:`Engine`.
+    engine : Engine
+        Runs all steps of small batches, in the caller's thread, while no batch is in flight.
+    order : tuple of str
+        That of the engine.
     cores : int
         Number of threads.
     name : str
         Prefix of the names of the threads.
+    min_rows : int, default 0
+        Records from which on a batch should be processed in the threads.
     """
 
     def __init__(
-        self, steps: Sequence[Step], outputs: set[str], order: tuple[str, ...], cores: int, name: str = "riot_ops"
+        self, engine: Engine, order: tuple[str, ...], cores: int, name: str = "riot_ops", min_rows: int = 0
     ) -> None:
-        self.outputs = outputs
+        self.min_rows = min_rows
         #: Maximum batches in flight: one per core in stateless steps, and one that waits.
         self.max_in_flight = cores + 1
         #: Called whenever a batch has passed all steps.
         self.on_complete: Callable[[], None] = lambda: None
-        #: Runs all steps of small batches; the engines of the stages share its states.
-        self._engine = Engine(steps, outputs, order=order)
-        self._stages = _build_stages(steps, order, self._engine.states)
+        self._engine = engine
+        self._stages = _build_stages(engine.steps, order, engine.states)
         self._runs = [s for s in self._stages if isinstance(s, StepStage)]
         self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
         self._lock = threading.Lock()
         self._begun = 0
         self._rows_in, self._rows_out = 0, Counter[str]()  # records of finished batches, by stream
         self._last = math.inf  # number of the last batch that still counts
-
-    def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
-        """Push batches through the steps in this thread, while no other batch is in flight."""
-        return self._engine.process(inputs, flush=flush)
 
     def begin(self, inputs: Mapping[str, list[pa.RecordBatch]]) -> InFlightBatch:
         """Push batches through the steps in other threads, after all batches that were begun before."""
@@ -227,7 +225,7 @@ class Pipeline:
         return self._results(in_flight)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Return the same as :meth:`Engine.counts`."""
+        """Return the same as :meth:`Engine.counts`, with the batches that the engine has processed."""
         found: dict[str, tuple[int, int]] = {}
         for engine in (self._engine, *(engine for run in self._runs for engine in run.engines)):
             for step, (taken, rejected) in engine.counts().items():
@@ -240,14 +238,6 @@ class Pipeline:
         rows_in, max_rows = self._engine.row_counts()
         return self._rows_in + rows_in, max([self._rows_in, *self._rows_out.values()]) + max_rows
 
-    def snapshot(self) -> dict[str, bytes]:
-        """Return the same as :meth:`Engine.snapshot`, while no batch is in flight."""
-        return self._engine.snapshot()
-
-    def restore(self, data: Mapping[str, bytes]) -> None:
-        """Load a snapshot like :meth:`Engine.restore`."""
-        self._engine.restore(data)
-
     def stop(self) -> None:
         """End the threads and drop the batches in flight."""
         self._last = -1
@@ -257,7 +247,9 @@ class Pipeline:
         self._rows_in += sum(b.num_rows for batches in in_flight.inputs.values() for b in batches)
         self._rows_out.update({name: sum(b.num_rows for b in batches) for name, batches in in_flight.made.items()})
         results = {
-            name: [materialize(b) for b in in_flight.made[name]] for name in self.outputs if in_flight.made.get(name)
+            name: [materialize(b) for b in in_flight.made[name]]
+            for name in self._engine.outputs
+            if in_flight.made.get(name)
         }
         errors = [batch for run in self._runs for batch in in_flight.errors.get(run.index, [])]
         return {**results, ERRORS_STREAM: errors} if errors else results

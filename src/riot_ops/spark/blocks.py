@@ -216,10 +216,10 @@ class Packer:
     def add(self, outputs: Mapping[str, list[pa.RecordBatch]]) -> Iterator[Block]:
         """Add the output of a stage; yields the full blocks."""
         for stream, batches in outputs.items():
+            readers, sink = self._plan.readers(stream, self._stage), self._plan.parts.get(stream, stream)
             for batch in batches:
-                for stage in self._plan.readers(stream, self._stage):
+                for stage in readers:
                     yield from self._send(stage, stream, batch)
-                sink = self._plan.parts.get(stream, stream)
                 if sink in self._plan.sinks:
                     if self._writer is None:
                         yield from self._hold(SINK_STAGE, self._sink_bucket(), sink, batch)
