@@ -127,6 +127,6 @@ def _delimiter(path: str, form: CSVFormat) -> str:
     """Guess the delimiter from the first lines of a file; a comma if it has none."""
     with naming_file(path), pa.input_stream(path, compression="detect") as file:
         text = file.read(SAMPLE_BYTES).decode(form.encoding, "replace")
-    lines = text.splitlines()[form.skip :]
+    lines = text.splitlines()[form.skip_rows :]
     table = [line for line in lines if line and not (form.comment and line.startswith(form.comment))]
     return guess_delimiter(table) if table else form.delimiter

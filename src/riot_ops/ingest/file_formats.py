@@ -184,13 +184,13 @@ class _Rows(io.RawIOBase):
 class CSVFormat(FileFormat):
     """CSV files, read as texts; the ingest step casts them to the declared types, unless the notation concerns them."""
 
-    columns: tuple[str, ...] | None
+    header: tuple[str, ...] | None
     delimiter: str
-    missing: tuple[str, ...]
+    null_values: tuple[str, ...]
     encoding: str
     notation: Notation = field(default_factory=Notation)
-    quoted_missing: bool = False
-    skip: int = 0
+    quoted_nulls: bool = False
+    skip_rows: int = 0
     comment: str | None = None
     wanted: pa.Schema | None = None
 
@@ -286,7 +286,7 @@ class CSVFormat(FileFormat):
         """Parse a file in blocks; a row must be smaller than a block."""
         bad: dict[int, Any] = {}
         # Arrow numbers rows from 1, including the header
-        number = first = 1 if self.columns is not None else 2
+        number = first = 1 if self.header is not None else 2
         with self._open(path, bad, block, names) as reader:
             for batch in reader:
                 complete = _insert_bad_rows(batch, number, bad)
@@ -306,20 +306,20 @@ class CSVFormat(FileFormat):
 
         with pa.input_stream(path, compression="detect") as opened:
             file: Any = opened if is_utf8_codec(self.encoding) else _Recoder(opened, self.encoding)
-            if self.skip or self.comment is not None:
-                file = _Rows(file, self.skip, self.comment)
+            if self.skip_rows or self.comment is not None:
+                file = _Rows(file, self.skip_rows, self.comment)
             yield csv.open_csv(
                 file if file is opened else pa.PythonFile(file, mode="r"),
                 # Arrow numbers rows only without threads
-                csv.ReadOptions(use_threads=False, block_size=block, column_names=self.columns),
+                csv.ReadOptions(use_threads=False, block_size=block, column_names=self.header),
                 csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=keep),
                 csv.ConvertOptions(
                     column_types=None if names is None else dict.fromkeys(names, pa.string()),
                     include_columns=None if names is None or self.wanted is None else self.wanted.names,
                     check_utf8=False,  # the ingest step checks it
-                    null_values=self.missing,
+                    null_values=self.null_values,
                     strings_can_be_null=True,
-                    quoted_strings_can_be_null=self.quoted_missing,
+                    quoted_strings_can_be_null=self.quoted_nulls,
                 ),
             )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,49 +132,29 @@ def read(
     >>> result["readings"].to_pylist()[0]["event_time"].isoformat(), result.errors["message"].to_pylist()
     ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
     """
+    options = {name: value for name, value in locals().items() if name in CSV_OPTIONS}
     paths, partitions = find_partitioned_files(path)
     if time_unit is not None and time_unit not in PER_SECOND:
         raise ConfigError(f"time_unit must be s, ms, us or ns, got {time_unit!r}")
     if time_unit is not None and time is None:
         raise ConfigError("time_unit applies to the column named by time; give time as well")
-    files = file_format(
-        paths[0],
-        format,
-        header=header,
-        delimiter=delimiter,
-        null_values=null_values,
-        quoted_nulls=quoted_nulls,
-        encoding=encoding,
-        skip_rows=skip_rows,
-        comment=comment,
-        decimal=decimal,
-        thousands=thousands,
-        time_format=time_format,
-        tz=tz,
-        ambiguous=ambiguous,
-    )
+    files = file_format(paths[0], format, **options)
     named = [path] if isinstance(path, str | Path) else path
     return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, named)), partitions)
 
 
-def file_format(
-    path: str,
-    format: Literal["csv", "parquet", "jsonl"] | None = None,
-    *,
-    header: Sequence[str] | None = None,
-    delimiter: str = ",",
-    null_values: Sequence[str] = ("",),
-    quoted_nulls: bool = False,
-    encoding: str = "utf-8",
-    skip_rows: int = 0,
-    comment: str | None = None,
-    decimal: Literal[".", ","] = ".",
-    thousands: str | None = None,
-    time_format: str | None = None,
-    tz: str | None = None,
-    ambiguous: Ambiguous = "reject",
-) -> FileFormat:
+#: The parameters of :func:`read` that apply to CSV only, with their defaults.
+CSV_OPTIONS: dict[str, Any] = {
+    name: parameter.default
+    for name, parameter in inspect.signature(read).parameters.items()
+    if name not in ("path", "format", "time", "time_unit")
+}
+
+
+def file_format(path: str, format: Literal["csv", "parquet", "jsonl"] | None = None, **csv_options: Any) -> FileFormat:
     """Return the format of a file, which is not opened; see :func:`read` for the parameters and errors."""
+    options = {**CSV_OPTIONS, **csv_options}
+    header, delimiter, null_values, comment = (options[n] for n in ("header", "delimiter", "null_values", "comment"))
     name = format or _format_of(path)
     if name not in FORMATS.values():
         raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
@@ -183,41 +164,22 @@ def file_format(
         raise ConfigError(f"header must name each column once, got {header!r}")
     if isinstance(null_values, str):
         raise ConfigError(f"null_values must be a list of texts, got {null_values!r}")
-    for option, value, default in (
-        ("header", header, None),
-        ("delimiter", delimiter, ","),
-        ("null_values", tuple(null_values), ("",)),
-        ("quoted_nulls", quoted_nulls, False),
-        ("encoding", encoding, "utf-8"),
-        ("skip_rows", skip_rows, 0),
-        ("comment", comment, None),
-        ("decimal", decimal, "."),
-        ("thousands", thousands, None),
-        ("time_format", time_format, None),
-        ("tz", tz, None),
-        ("ambiguous", ambiguous, "reject"),
-    ):
-        if name != "csv" and value != default:
+    options["null_values"] = tuple(null_values)
+    for option, value in options.items():
+        if name != "csv" and value != CSV_OPTIONS[option]:
             raise ConfigError(f"{option} applies to CSV only, the files are {name}")
-    check_encoding(encoding)
-    check_count(0, skip_rows=skip_rows)
-    check_flag(quoted_nulls=quoted_nulls)
+    check_encoding(options["encoding"])
+    check_count(0, skip_rows=options["skip_rows"])
+    check_flag(quoted_nulls=options["quoted_nulls"])
     if comment is not None and (
         not isinstance(comment, str) or len(comment) != 1 or not comment.isascii() or comment in f'"\r\n{delimiter}'
     ):
         raise ConfigError(
             f"comment must be one ASCII character other than a quote, a line break and the delimiter, got {comment!r}"
         )
-    csv = CSVFormat(
-        None if header is None else tuple(header),
-        delimiter,
-        tuple(null_values),
-        encoding,
-        Notation(decimal, time_format, tz, ambiguous, thousands),
-        quoted_nulls,
-        skip_rows,
-        comment,
-    )
+    options["header"] = None if header is None else tuple(header)
+    notation = Notation(**{one.name: options.pop(one.name) for one in fields(Notation)})
+    csv = CSVFormat(**options, notation=notation)
     formats: dict[str, FileFormat] = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}
     return formats[name]
 
