@@ -85,6 +85,26 @@ def short_forms_of_parameters() -> None:
     w.Tumbling(60)  # type: ignore[arg-type]
 
 
+def forms_that_tasks_check_themselves() -> None:
+    assert_type(t.Lookup(table={"a": "kitchen"}, on="device", columns="room"), t.Lookup)
+    assert_type(t.Lookup(table=tables.CSVTable("rooms.csv"), on=["device"], columns={"room": "name"}), t.Lookup)
+    assert_type(t.RangeFilter(by=None, bounds={"value": (0, 10)}), t.RangeFilter)
+    assert_type(t.ParseLines(schema={"id": (0, "string"), "value": (1, "double", None)}, skip={0: "id"}), t.ParseLines)
+    assert_type(t.Unpivot(fields="in", labels=(True,)), t.Unpivot)
+    assert_type(t.Project(fields=("value",), nulls={"mean": "double"}), t.Project)
+    assert_type(t.Compute({"twice": "2 * value"}), t.Compute)
+    aggregates = {"mean": ("value", "mean"), "n": "count"}
+    assert_type(t.Window(by="device", frame="1min", aggregates=aggregates, emit="10s"), t.Window)
+    assert_type(t.Window(frame=w.Session("30s"), aggregates={"n": "count"}, emit="each"), t.Window)
+    t.Lookup(table=3, on="device")  # type: ignore[arg-type]
+    t.RangeFilter(bounds=3)  # type: ignore[arg-type]
+    t.ParseLines(schema={"id": 0})  # type: ignore[dict-item]
+    t.Unpivot(fields={"in": True})  # type: ignore[arg-type]
+    t.Compute(["2 * value"])  # type: ignore[arg-type]
+    t.Window(frame=1.5)  # type: ignore[arg-type]
+    t.Window(emit=3)  # type: ignore[arg-type]
+
+
 def what_a_checker_refuses(readings: ro.Stream) -> None:
     readings.to(5)  # type: ignore[call-overload]
     readings.map(double, ids="x")  # type: ignore[call-arg]
