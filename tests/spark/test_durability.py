@@ -32,7 +32,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
     place = {"checkpoint": f"file://{tmp_path}/the%20checkpoint", "partitions": 1}
 
     def start(until=400, **options):
-        options = {"out": f"file://{tmp_path}/out", **place} | options
+        options = {"folder": f"file://{tmp_path}/out", **place} | options
         return job.dataflow().start(spark, job.GatedSource(job.table(400), until), **options)
 
     query = start(100)

@@ -91,7 +91,8 @@ def forms_that_tasks_check_themselves() -> None:
     assert_type(t.RangeFilter(by=None, bounds={"value": (0, 10)}), t.RangeFilter)
     assert_type(t.ParseLines(schema={"id": (0, "string"), "value": (1, "double", None)}, skip={0: "id"}), t.ParseLines)
     assert_type(t.Unpivot(fields="in", labels=(True,)), t.Unpivot)
-    assert_type(t.Project(fields=("value",), nulls={"mean": "double"}), t.Project)
+    assert_type(t.Project(fields=["value"], nulls={"mean": "double"}).fields, str | Sequence[str])
+    assert_type(t.ChangeDetector(fields="value", keep=["id"]), t.ChangeDetector)
     assert_type(t.Compute({"twice": "2 * value"}), t.Compute)
     aggregates = {"mean": ("value", "mean"), "n": "count"}
     assert_type(t.Window(by="device", frame="1min", aggregates=aggregates, emit="10s"), t.Window)

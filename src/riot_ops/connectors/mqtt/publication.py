@@ -13,7 +13,7 @@ from riot_ops.connectors.mqtt.client import MQTTConnection, whole_seconds
 from riot_ops.connectors.mqtt.publisher import OutgoingMessage, open_publisher
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Duration
+from riot_ops.core.parameters import Duration, Names
 
 __all__ = ["MQTTPublication"]
 
@@ -30,11 +30,11 @@ class MQTTPublication(MQTTConnection):
 
     topic: str
     payload: str | None = "payload"
-    fields: tuple[str, ...] = ()
+    fields: Names = ()
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
     expiry: Duration | None = None
-    user_properties: tuple[str, ...] = ()
+    user_properties: Names = ()
 
     def validate(self) -> None:
         super().validate()

@@ -23,7 +23,7 @@ from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_me
 from riot_ops.connectors.mqtt.subscription import Subscription
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.parameters import Count, Duration, as_timedelta, parameters_to_json
+from riot_ops.core.parameters import Count, Duration, Names, as_names, as_timedelta, parameters_to_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import literal_secrets
@@ -120,14 +120,14 @@ class MQTTSource(MQTTConnection, Source):
     code: ClassVar[str] = "MQS"
     category: ClassVar[str] = "IO"
 
-    topics: tuple[str, ...]
+    topics: Names
     spool: str
     qos: Literal[0, 1, 2] = 1
     max_in_flight: Count = 500
     session_expiry: Duration = timedelta(weeks=1)
     max_spool_bytes: SpoolBytes = 1 << 30
     time_property: str | None = None
-    id_properties: tuple[str, ...] = ()
+    id_properties: Names = ()
     messages: Count | None = None
     idle: Duration | None = None
 
@@ -183,11 +183,11 @@ class MQTTSource(MQTTConnection, Source):
                 receiver = Receiver(
                     Subscription(
                         self.connection,
-                        self.topics,
+                        as_names(self.topics),
                         self.qos,
                         whole_seconds("session_expiry", self.session_expiry),
                         self.time_property,
-                        self.id_properties,
+                        as_names(self.id_properties),
                     ),
                     Spool(Path(self.spool), self.max_spool_bytes, _CANCELLED.setdefault(self.spool, threading.Event())),
                 )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count, Probability
+from riot_ops.core.parameters import Count, Names, Probability
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.hashing import fmix64, hash_columns
 from riot_ops.kernels.arrays.rows import filter_rows
@@ -161,7 +161,7 @@ class Deduplicate(SketchTask, KeyedTask):
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
 
-    fields: tuple[str, ...] = ()
+    fields: Names = ()
     capacity: Count | None = None
     error: Probability = 0.001
     flag: str | None = None

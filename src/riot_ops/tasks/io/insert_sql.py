@@ -16,7 +16,7 @@ from riot_ops.connectors.stores.table import write_chunks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
 from riot_ops.core.order import result_fields
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Count, Names
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.io.store_task import Failures, StoreTask, plain_columns, reject
@@ -78,8 +78,8 @@ class InsertSQL(StoreTask):
     code: ClassVar[str] = "SQI"
 
     table: str
-    primary_key: tuple[str, ...]
-    fields: tuple[str, ...] | None = None
+    primary_key: Names
+    fields: Names | None = None
     batch_size: Count = 100
 
     def validate(self) -> None:

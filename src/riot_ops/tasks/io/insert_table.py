@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Row, check_table
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import result_fields
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.io.store_task import Failures, TableTask, plain_columns, reject
@@ -71,7 +72,7 @@ class InsertTable(TableTask):
     templates: ClassVar[tuple[str, ...]] = ("partition", "row")
 
     row: str
-    fields: tuple[str, ...] | None = None
+    fields: Names | None = None
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_ROWS)] = MAX_BATCH_ROWS
 
     def requires(self) -> Mapping[str, Requirement]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import (
@@ -102,7 +103,7 @@ class AsOfJoin(KeyedTask):
     selectivity: ClassVar[str] = "1:0/1"
     version: ClassVar[int] = 2
 
-    fields: tuple[str, ...]
+    fields: Names
     how: Literal["inner", "left"] = "inner"
 
     def validate(self) -> None:

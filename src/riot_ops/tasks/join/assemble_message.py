@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import Duration, Names, as_timedelta
+from riot_ops.core.parameters import Duration, Names, as_names, as_timedelta
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.core.special_operators import AligningOperator
 from riot_ops.kernels.arrays.arrow import readonly
@@ -140,7 +140,7 @@ class AssembleMessage(AligningOperator, PooledTask):
     selectivity: ClassVar[str] = "N:1"
 
     schema: str | StreamSchema | None = "city"
-    fields: tuple[str, ...] | None = None
+    fields: Names | None = None
     layout: Literal["wide", "csv", "both"] = "wide"
     timeout: Duration | None = None
     partial: bool = False
@@ -398,7 +398,7 @@ class AssembleMessage(AligningOperator, PooledTask):
 @functools.lru_cache(maxsize=64)
 def _plan(task: AssembleMessage) -> Plan:
     schema = None if task.schema is None else stream_schema(task.schema)
-    names, texts = task.fields or (), tuple[str, ...]()
+    names, texts = as_names(task.fields or ()), tuple[str, ...]()
     if schema is not None:
         wanted = schema.observed if task.fields is None else task.fields
         kinds = dict(zip(schema.columns, schema.kinds, strict=True))

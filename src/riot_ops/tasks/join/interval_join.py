@@ -16,7 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import is_ordinal, ordinals
-from riot_ops.core.parameters import Count, Duration, as_names, as_timedelta
+from riot_ops.core.parameters import Count, Duration, Names, as_names, as_timedelta
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
 from riot_ops.kernels.arrays.rows import take
@@ -131,12 +131,12 @@ class IntervalJoin(KeyedTask):
 
     within: tuple[timedelta, timedelta]
     how: Literal["inner", "left", "full"] = "inner"
-    right_on: tuple[str, ...] | None = None
+    right_on: Names | None = None
     suffix: str = "_right"
     allowed_lateness: Duration = ZERO
     max_ahead: Duration | None = None
     max_held: Count = 1_000_000
-    left: tuple[str, ...] = ()
+    left: Names = ()
 
     def validate(self) -> None:
         if not self.by:

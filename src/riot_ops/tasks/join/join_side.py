@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal, ordinals
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register
@@ -68,7 +69,7 @@ class JoinSide(StatelessTask):
     pattern: ClassVar[str] = "Transform"
 
     side: Literal["left", "right"]
-    by: tuple[str, ...]
+    by: Names
     nulls: SchemaLike = ()
     rename: tuple[tuple[str, str], ...] = ()
 

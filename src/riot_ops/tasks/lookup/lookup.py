@@ -117,7 +117,7 @@ class Lookup(StatelessTask):
     columns: Annotated[Names | Mapping[str, str] | None, OWN_CHECK] = None
     on_missing: Literal["null", "drop", "reject"] = "null"
     default: str | tuple[str, ...] | None = None
-    keep: tuple[str, ...] | None = None
+    keep: Names | None = None
     coded: bool = False
     line: str | None = None
     column: CellIndex | None = None

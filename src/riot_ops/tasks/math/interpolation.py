@@ -16,7 +16,7 @@ from riot_ops.core.clock import NEVER
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal
-from riot_ops.core.parameters import Length
+from riot_ops.core.parameters import Length, Names
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column, readonly
 from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
@@ -242,7 +242,7 @@ class Interpolation(ValueTask):
     window: Length = 5
     method: Literal["mean", "extrapolate", "linear"] = "mean"
     max_gap: Length = 10_000
-    fields: tuple[str, ...] | None = None
+    fields: Names | None = None
     flag: str | None = None
 
     def requires(self) -> Mapping[str, Requirement]:

@@ -16,7 +16,7 @@ from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import OWN_CHECK
+from riot_ops.core.parameters import OWN_CHECK, Names
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.text.encodings import to_utf8
@@ -40,7 +40,7 @@ class LineParser(StatelessTask):
 
     schema: ParsedFields
     field: str = "payload"
-    keep: tuple[str, ...] = ()
+    keep: Names = ()
     encoding: str = "utf-8"
     problems: str | None = None
 

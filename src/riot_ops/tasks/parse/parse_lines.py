@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
-from riot_ops.core.parameters import MAX_CELL_INDEX, OWN_CHECK
+from riot_ops.core.parameters import MAX_CELL_INDEX, OWN_CHECK, Names
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, readonly
 from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import contains, without_marks
@@ -120,14 +120,14 @@ class ParseLines(LineParser):
     code: ClassVar[str] = "PRS"
     category: ClassVar[str] = "Parse"
 
-    header: tuple[str, ...] | None = None
+    header: Names | None = None
     format: Literal["delimited", "spaces", "log"] = "delimited"
     delimiter: str = ","
     cells: Annotated[int, msgspec.Meta(ge=1, le=MAX_CELL_INDEX + 1)] | None = None
     trailing: bool = False
     more: bool = False
     skip: Annotated[Mapping[int, str] | None, OWN_CHECK] = None
-    null_values: tuple[str, ...] = ()
+    null_values: Names = ()
 
     def __new__(cls, **parameters: Any) -> Self:
         """Create the task; with headers, it is one with state."""
@@ -289,13 +289,13 @@ class HeaderLines(KeyedTask):
     selectivity: ClassVar[str] = "1:0/1"
 
     schema: ParsedFields
-    header: tuple[str, ...]
+    header: Names
     delimiter: str = ","
     trailing: bool = False
     more: bool = False
-    null_values: tuple[str, ...] = ()
+    null_values: Names = ()
     field: str = "payload"
-    keep: tuple[str, ...] = ()
+    keep: Names = ()
     encoding: str = "utf-8"
     problems: str | None = None
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.order import is_ordinal, next_ordinal, ordinals
-from riot_ops.core.parameters import Bytes
+from riot_ops.core.parameters import Bytes, Names
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, Requirement, StatelessTask, register
@@ -122,7 +122,7 @@ class ParseSenML(StatelessTask):
     selectivity: ClassVar[str] = "1:N"
 
     schema: str | StreamSchema | None = None
-    fields: tuple[str, ...] | None = None
+    fields: Names | None = None
     layout: Literal["observations", "wide"] = "observations"
     meta: bool = False
     raw: bool = False

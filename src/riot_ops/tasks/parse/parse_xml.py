@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import next_ordinal, with_next_ordinal
-from riot_ops.core.parameters import Bytes, Count
+from riot_ops.core.parameters import Bytes, Count, Names
 from riot_ops.kernels.arrays.arrow import CHUNK_BYTES, chunk_ranges, concat_batches, strings_from_spans, text_lengths
 from riot_ops.kernels.text.xml.documents import GROWTH, Documents, read_documents
 from riot_ops.kernels.text.xml.expat_reader import fold
@@ -90,7 +90,7 @@ class ParseXML(StatelessTask):
 
     field: str = "payload"
     record: str = "student"
-    fields: tuple[str, ...] = ("@rollno", "firstname", "lastname", "nickname", "marks")
+    fields: Names = ("@rollno", "firstname", "lastname", "nickname", "marks")
     layout: Literal["document", "records"] = "document"
     max_bytes: Bytes = 1 << 20
     max_output_bytes: Bytes = 1 << 24

@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, is_ordinal
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.dictionaries import dictionary_values
 from riot_ops.task import Case, Requirement, StatelessTask, register
@@ -65,7 +66,7 @@ class Project(StatelessTask):
     code: ClassVar[str] = "PRJ"
     category: ClassVar[str] = "Parse"
 
-    fields: tuple[str, ...]
+    fields: Names
     constants: tuple[tuple[str, str], ...] = ()
     nulls: SchemaLike = ()
     decoded: bool = False

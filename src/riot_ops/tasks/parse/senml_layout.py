@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.order import ordinals
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import (
     INT64,
@@ -35,7 +36,7 @@ class SenMLOptions(Hashable, Protocol):
     @property
     def schema(self) -> str | StreamSchema | None: ...
     @property
-    def fields(self) -> tuple[str, ...] | None: ...
+    def fields(self) -> Names | None: ...
     @property
     def layout(self) -> str: ...
     @property

@@ -17,6 +17,7 @@ from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, text_chunk_ranges
 from riot_ops.kernels.arrays.rows import take
 from riot_ops.kernels.text.encodings import to_utf8
@@ -108,7 +109,7 @@ class Tokenize(StatelessTask):
     lowercase: bool = False
     prefix: str | None = None
     trim: bool = False
-    keep: tuple[str, ...] = ()
+    keep: Names = ()
     encoding: str = "utf-8"
     coded: bool = False
 

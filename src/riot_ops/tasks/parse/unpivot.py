@@ -69,7 +69,7 @@ class Unpivot(StatelessTask):
     labels: Annotated[Sequence[str] | Sequence[bool] | Sequence[float] | None, OWN_CHECK] = None
     label: str = "name"
     value: str = "value"
-    keep: tuple[str, ...] = ()
+    keep: Names = ()
 
     def validate(self) -> None:
         names = as_names(self.fields)

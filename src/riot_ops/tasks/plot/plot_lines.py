@@ -15,6 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import microseconds
@@ -104,7 +105,7 @@ class PlotLines(StatelessTask):
     category: ClassVar[str] = "Visualization"
     reentrant: ClassVar[bool] = False  # matplotlib is not thread-safe
 
-    groups: tuple[str, ...] = ("sensor_id", "obs_type")
+    groups: Names = ("sensor_id", "obs_type")
     line: str | None = "analytic"
     value: str = "value"
     time: str = "times"

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.model import Model
 from riot_ops.tasks.predict.training_task import TrainingTask
@@ -27,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 class ClassifierTrainingTask(TrainingTask):
     """A task that trains a classifier on each set of records."""
 
-    classes: tuple[str, ...] = ()
+    classes: Names = ()
     seed: int = 0
 
     #: Function that trains the model; takes rows, labels, inputs, target and options by name.

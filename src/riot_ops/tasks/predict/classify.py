@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ModelError
+from riot_ops.core.parameters import Names
 from riot_ops.models.model import Model
 from riot_ops.models.network import NetworkModel
 from riot_ops.models.tree import TreeModel
@@ -100,7 +101,7 @@ class Classify(PredictionTask):
     code: ClassVar[str] = "CLS"
     model_types: ClassVar[tuple[type[Model], ...]] = (TreeModel, NetworkModel)
 
-    classes: tuple[str, ...] = ()
+    classes: Names = ()
     probability: bool = False
     probabilities: bool = False
     output: str = "class"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.operator import StatelessOperator
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.any_model import model_from_bytes
@@ -79,7 +80,7 @@ class PredictionTask(KeyedTask):
     selectivity: ClassVar[str] = "1:0/1"
     model_types: ClassVar[tuple[type[Model], ...]]
 
-    inputs: tuple[str, ...] = ()
+    inputs: Names = ()
     output: str = "prediction"
     model: str | None = None
     store: str | None = None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Count, Names
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.models.model import Model
@@ -65,7 +65,7 @@ class TrainingTask(KeyedTask):
     #: Requirement on targets that are not in lists.
     target_type: ClassVar[Requirement] = "any"
 
-    inputs: tuple[str, ...] = ()
+    inputs: Names = ()
     target: str = "target"
     size: Count | None = 300
     dataset: str = "CITY"

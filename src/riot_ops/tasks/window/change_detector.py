@@ -13,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
@@ -104,8 +105,8 @@ class ChangeDetector(KeyedTask):
     selectivity: ClassVar[str] = "1:0/N"
     version: ClassVar[int] = 2
 
-    fields: tuple[str, ...]
-    keep: tuple[str, ...] = ()
+    fields: Names
+    keep: Names = ()
     output: str = "field"
     value: str = "value"
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, next_ordinal, ordinals
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Count, Names
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
@@ -78,7 +78,7 @@ class Collect(KeyedTask):
     selectivity: ClassVar[str] = "N:1"
 
     size: Count = 100
-    groups: tuple[str, ...] = ("sensor_id", "obs_type")
+    groups: Names = ("sensor_id", "obs_type")
     partial: bool = False
 
     def requires(self) -> Mapping[str, Requirement]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, pack_bits, text_lengths
 from riot_ops.kernels.arrays.rows import repeat, repeat_values, scatter, take
 from riot_ops.kernels.text.strings import non_utf8
@@ -89,8 +90,8 @@ class BagOfWords(StatelessTask):
     count: str = "count"
     different: str = "n_words"
     lowercase: bool = True
-    keep: tuple[str, ...] = ()
-    whole: tuple[str, ...] | None = None
+    keep: Names = ()
+    whole: Names | None = None
     coded: bool = False
 
     def validate(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
-from riot_ops.core.parameters import OWN_CHECK, Count, NonNegative
+from riot_ops.core.parameters import OWN_CHECK, Count, Names, NonNegative
 from riot_ops.kernels.arrays.arrow import float_column, nullable_column, valid_mask
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.stats.bandits import (
@@ -142,7 +142,7 @@ class Bandit(KeyedTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "1:0/1"
 
-    actions: tuple[str, ...]
+    actions: Names
     learner: Literal["interval", "greedy", "thompson", "optimistic"] = "interval"
     rewards: tuple[int, int] = (0, 9999)
     bin_width: Count = 1

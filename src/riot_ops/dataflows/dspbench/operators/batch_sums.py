@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.dataflows.dspbench.operators.center_distance import example_batches
 from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
 from riot_ops.kernels.arrays.arrow import float_column
@@ -88,7 +89,7 @@ class BatchSums(TimeBatchTask):
     selectivity: ClassVar[str] = "N:1"
 
     value: str = "value"
-    groups: tuple[str, ...] = ()
+    groups: Names = ()
 
     def validate(self) -> None:
         super().validate()

@@ -239,7 +239,7 @@ class BayesScore(PooledTask):
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "N:1"
 
-    keep: tuple[str, ...] = ("id",)
+    keep: Names = ("id",)
     max_words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15
     threshold: Probability = 0.9
     unknown: Probability = 0.4

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Names, as_names
 from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
 from riot_ops.kernels.arrays.arrow import float_column, replace_column
 from riot_ops.kernels.jit import kernel
@@ -93,7 +94,7 @@ class CenterDistance(TimeBatchTask):
     category: ClassVar[str] = "Statistical"
     selectivity: ClassVar[str] = "1:0/1"
 
-    fields: tuple[str, ...]
+    fields: Names
     scales: tuple[float, ...] | None = None
     bias: float = 0.0
     output: str = "score"
@@ -108,7 +109,7 @@ class CenterDistance(TimeBatchTask):
             raise ConfigError(f"output and time must be different fields, got {self.output!r} for both")
 
     def numeric_fields(self) -> tuple[str, ...]:
-        return self.fields
+        return as_names(self.fields)
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output} if self.time is None else {self.output, self.time})

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count, Probability
+from riot_ops.core.parameters import Count, Names, Probability
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -115,8 +115,8 @@ class DecayingRate(SketchTask, KeyedTask):
     amount: str | None = None
     flag: str | None = None
     output: str = "rate"
-    fields: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
+    fields: Names = ()
+    asks: Names = ()
     capacity: Count | None = None
     per_element: Count = 10
     per_word: Count = 16
