@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.order import ordinals
 
-__all__ = ["INT64_MAX", "INT64_MIN", "addends", "check_summable", "validate_totals"]
+__all__ = ["INT64_MAX", "addends", "check_summable", "validate_totals"]
 
 INT64_MAX = int(np.iinfo(np.int64).max)
-INT64_MIN = int(np.iinfo(np.int64).min)
 
 
 def validate_totals(totals: Any, reserved: Iterable[str]) -> dict[str, str | None]:

@@ -67,9 +67,10 @@ class RunningWindows(TickingAssigner):
         results = task.bound_aggregates(batch.schema)
         if self._initial:
             self._begin(slots, state)
-        if CONDENSED in batch.schema.names and batch.column(CONDENSED).null_count == batch.num_rows:
-            batch = batch.drop_columns([CONDENSED])
-        if self.each or (self._runs and CONDENSED not in batch.schema.names):
+        condensed = not self.each and CONDENSED in batch.schema.names
+        if condensed and batch.column(CONDENSED).null_count == batch.num_rows:
+            batch, condensed = batch.drop_columns([CONDENSED]), False
+        if self.each or (self._runs and not condensed):
             batch, cells = self._run(task, batch, slots, state, dead)
         else:
             batch, cells = self._last(task, batch, slots, state)
