@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import riot_ops as ro
-from riot_ops import tables
+from riot_ops import spark, tables
 from riot_ops import tasks as t
 from riot_ops import windows as w
+from riot_ops.measure.metrics import Summary
 
 
 def double(row: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +73,11 @@ def tasks_and_frames() -> None:
     assert_type(ro.apply(average, {"any": "frame"}), dict[str, str])
     assert_type(ro.apply(ro.map(double), "frame", on_error="drop", order="arrival"), str)
     assert_type(ro.filter(lambda row: True).replace(label="all"), t.FilterFunction)
+
+
+def on_spark(flow: ro.Dataflow, session: Any) -> None:
+    assert_type(spark.start(flow, session, folder="results").wait("1min"), Summary)
+    spark.transform(t.KalmanFilter(), session, on_error="keep")  # type: ignore[arg-type]
 
 
 def short_forms_of_parameters() -> None:

@@ -106,7 +106,7 @@ class Graph:
 
     def topological_order(self) -> list[Node]:
         """Return the nodes, each after its inputs; raises on a cycle."""
-        into = self._into()
+        into = self.edges_by_target()
         level: dict[str, int] = {}  # length of the longest path to a node
         missing = {id: sum(e.source in self.nodes for e in into[id]) for id in self.nodes}
         onward: dict[str, list[str]] = {id: [] for id in self.nodes}
@@ -126,7 +126,7 @@ class Graph:
             raise ConfigError(f"the dataflow {self.name!r} has a cycle through {', '.join(waiting)}")
         return sorted(self.nodes.values(), key=lambda node: level[node.id])
 
-    def _into(self) -> dict[str, list[Edge]]:
+    def edges_by_target(self) -> dict[str, list[Edge]]:
         """Return the edges into each node, in the order of their creation."""
         into: dict[str, list[Edge]] = {id: [] for id in self.nodes}
         for edge in self.edges:
@@ -196,7 +196,7 @@ class Graph:
         """Return the schemas that can be inferred, also of an incomplete graph; appends to ``problems``."""
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
         results: dict[str, Set[str]] = {}  # the columns that tasks have written, by node
-        into = self._into()
+        into = self.edges_by_target()
         for node in self.topological_order():
             if node.kind == "source":
                 assert node.schema is not None
@@ -247,7 +247,7 @@ class Graph:
                     )
         pairs = Counter((e.source, e.target) for e in self.edges)
         problems += [f"edge {a} -> {b} occurs twice" for a, b in sorted(p for p, n in pairs.items() if n > 1)]
-        into, read = self._into(), {e.source for e in self.edges}
+        into, read = self.edges_by_target(), {e.source for e in self.edges}
         for node in self.nodes.values():
             ins, outs = into[node.id], node.id in read
             if node.kind == "source" and ins:

@@ -40,9 +40,7 @@ class Merges:
 
     def __init__(self, flow: Graph, ranks: Mapping[str, int] | None = None) -> None:
         self._flow = flow
-        self._into: dict[str, list[Edge]] = {id: [] for id in flow.nodes}
-        for edge in flow.edges:
-            self._into[edge.target].append(edge)
+        self._into = flow.edges_by_target()
         if ranks is None or flow.merging != "arrival":
             ranks = {node.id: place for place, node in enumerate(flow.nodes_of_kind("source"))}
         self.sources: dict[str, tuple[int, ...]] = {}

@@ -15,16 +15,7 @@ from riot_ops.core.special_operators import PooledOperator
 from riot_ops.graph.lowering import Step
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.hashing import hash_columns
-from riot_ops.runtime.snapshot import (
-    FIELDS_METADATA,
-    IDENTITY_METADATA,
-    TIME_METADATA,
-    decode_field,
-    encode_field,
-    pack_snapshot,
-    to_ipc,
-    unpack_snapshot,
-)
+from riot_ops.runtime.snapshot import decode_field, encode_field, encode_rows, unpack_snapshot
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["repartition_state"]
@@ -64,7 +55,7 @@ def repartition_state(step: Step, parts: Sequence[bytes], fields: Sequence[str],
     if pooled:
         for state, piece in zip(states, _pools(step, [rows for *_, rows, _ in found], fields, n), strict=True):
             identity, names, time, _, _, keys = found[0]
-            state.restore(_packed(identity, names, time, piece, keys, 0))
+            state.restore(encode_rows(_as_kind(identity, "full"), names, time, piece, keys, 0))
     for identity, names, time, _, rows, keys in () if pooled else found:
         if not rows.num_rows:
             continue
@@ -135,15 +126,9 @@ def _piece(
     slots = pa.array(np.arange(begin, begin + chosen.size, dtype=np.int32))
     slot_column = picked.schema.get_field_index("slot")
     state = picked.set_column(slot_column, picked.schema.field(slot_column), slots)
-    return _packed(identity, names, time, state, keys.take(pa.array(chosen)) if keys.num_rows else keys, begin)
+    keys = keys.take(pa.array(chosen)) if keys.num_rows else keys
+    return encode_rows(_as_kind(identity, "delta" if begin else "full"), names, time, state, keys, begin)
 
 
-def _packed(
-    identity: dict[str, Any], names: list[str], time: list[int], rows: pa.RecordBatch, keys: pa.RecordBatch, begin: int
-) -> bytes:
-    """Return a snapshot of these rows and keys."""
-    state = rows.replace_schema_metadata(
-        {IDENTITY_METADATA: json.dumps({**identity, "kind": "delta" if begin else "full"}).encode()}
-    )
-    metadata = {FIELDS_METADATA: json.dumps(names).encode(), TIME_METADATA: json.dumps(time).encode()}
-    return pack_snapshot(begin, to_ipc(state), to_ipc(keys.replace_schema_metadata(metadata)))
+def _as_kind(identity: dict[str, Any], kind: str) -> bytes:
+    return json.dumps({**identity, "kind": kind}).encode()

@@ -23,6 +23,7 @@ __all__ = [
     "check_identity",
     "decode_field",
     "encode_field",
+    "encode_rows",
     "encode_snapshot",
     "from_ipc",
     "pack_snapshot",
@@ -64,9 +65,16 @@ def encode_snapshot(
         added = keys.slice(new, end - new)
     else:  # for an empty slice Arrow would write all text offsets
         added = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in keys.schema], schema=keys.schema)
-    state = pa.RecordBatch.from_arrays([*rows.values()], names=[*rows], metadata={IDENTITY_METADATA: identity})
+    return encode_rows(identity, names, time, pa.RecordBatch.from_arrays([*rows.values()], names=[*rows]), added, new)
+
+
+def encode_rows(
+    identity: bytes, names: list[str], time: list[int], rows: pa.RecordBatch, keys: pa.RecordBatch, new: int
+) -> bytes:
+    """Encode the rows of some slots, and the keys from slot ``new`` on; see :func:`encode_snapshot`."""
     notes = {FIELDS_METADATA: json.dumps(names).encode(), TIME_METADATA: json.dumps(time).encode()}
-    return pack_snapshot(new, to_ipc(state), to_ipc(added.replace_schema_metadata(notes)))
+    rows = rows.replace_schema_metadata({IDENTITY_METADATA: identity})
+    return pack_snapshot(new, to_ipc(rows), to_ipc(keys.replace_schema_metadata(notes)))
 
 
 def pack_snapshot(new: int, rows: bytes | memoryview, keys: bytes | memoryview) -> bytes:

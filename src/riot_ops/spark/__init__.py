@@ -1,9 +1,10 @@
 """Dataflows and tasks on Spark Structured Streaming."""
 
-from importlib import import_module
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.lazy import lazy_names
 
 
 def _installed(library: str) -> bool:
@@ -19,20 +20,25 @@ if not all(map(_installed, ("pyspark", "pandas", "google.protobuf"))):
 
 from riot_ops.spark.session import configure, session  # noqa: E402
 
+if TYPE_CHECKING:
+    from riot_ops.spark.data_sources import register
+    from riot_ops.spark.dataframe_transform import transform
+    from riot_ops.spark.frames import Frames
+    from riot_ops.spark.query import Query
+    from riot_ops.spark.runner import start
+    from riot_ops.spark.state_reader import read_state
+
 __all__ = ["Frames", "Query", "configure", "read_state", "register", "session", "start", "transform"]
 
-_LAZY = {
-    "Frames": "riot_ops.spark.frames",
-    "Query": "riot_ops.spark.query",
-    "read_state": "riot_ops.spark.state_reader",
-    "register": "riot_ops.spark.data_sources",
-    "start": "riot_ops.spark.runner",
-    "transform": "riot_ops.spark.dataframe_transform",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import the modules that need pyspark at first use."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Frames": "riot_ops.spark.frames",
+            "Query": "riot_ops.spark.query",
+            "read_state": "riot_ops.spark.state_reader",
+            "register": "riot_ops.spark.data_sources",
+            "start": "riot_ops.spark.runner",
+            "transform": "riot_ops.spark.dataframe_transform",
+        },
+    )
