@@ -146,7 +146,10 @@ def test_words_are_counted():
     texts = [{"text": text} for text in ("so it goes", "it was so", "", "so so")]
     old = lines("old") >> t.Tokenize(field="text") >> t.RunningCount(by="word")
     new = lines("new").flat_map(words, {"word": "string"}).key_by("word").apply(t.RunningCount())
-    assert rows(new, "word", "count", source=texts) == rows(old, "word", "count", source=texts)
+    wanted = rows(old, "word", "count", source=texts)
+    assert rows(new, "word", "count", source=texts) == wanted
+    counts = lines("own").flat_map(words, {"word": "string"}).key_by("word").agg(count="count")
+    assert rows(counts, "word", "count", source=texts) == wanted
 
 
 def test_spikes_are_far_from_their_average():
@@ -203,6 +206,10 @@ def test_statistics_have_two_keys():
             ),
         )
     ]
+    devices = readings("last").key_by("kind").agg(devices=("device", "distinct"), emit="update")
+    found = rows(devices, "kind", "devices")  # one batch: the last record of each kind
+    last = {row["kind"]: row["devices"] for row in results[0]["distinct_count"].to_pylist()}
+    assert {row["kind"]: row["devices"] for row in found} == {kind: round(number) for kind, number in last.items()}
     for stream in ("second_order_moment", "distinct_count"):
         assert results[0][stream].equals(results[1][stream]) and results[0][stream].num_rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pandas as pd
 import pyarrow as pa
@@ -37,6 +37,30 @@ def test_large_integer_is_not_rounded_before_the_task_sees_it():
     assert exact.push_many([{"i": 1}, {"i": 2**53 + 2}]) == [{"sum": 2**53 + 3}]
     rounded = t.KalmanFilter().session()
     assert rounded.push({"value": 2**53 + 1}) == [] and rounded.errors[0]["reason"] == "out_of_range"
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "shown"),
+    [
+        ("a", 1, "1 (int) is not of type string"),
+        (1, "a", "'a' (str) is not of type int64"),
+        (1.5, "a", "'a' (str) is not of type double"),
+        (date(2024, 5, 1), datetime(2024, 5, 1, 1, tzinfo=UTC), "k = "),
+    ],
+)
+def test_key_of_another_kind_than_the_first_is_rejected(first, other, shown):
+    for task in (t.RunningCount(by="k"), t.Deduplicate(by="k", flag="new"), t.Window(by="k", emit="each")):
+        session = task.session()
+        rows = session.push_many([{"k": None}, {"k": first}, {"k": other}, {"k": first}])
+        assert [row["k"] for row in rows] == [None, first, first], task
+        (error,) = session.errors
+        assert error["reason"] in ("wrong_type", "out_of_range") and shown in error["message"]
+
+
+@pytest.mark.parametrize("values", [(1, 1.0, 2.0, 1), (1.0, 1, 2.0, 1.0)])
+def test_equal_integers_and_floats_are_one_key(values):
+    session = t.RunningCount(by="k").session()
+    assert [row["count"] for row in session.push_many({"k": value} for value in values)] == [1, 2, 1, 3]
 
 
 def test_flush_before_any_record():

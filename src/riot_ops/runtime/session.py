@@ -39,6 +39,14 @@ def _exact_kind(value: Any) -> pa.DataType:
     return pa.float64()
 
 
+def _family(dtype: pa.DataType) -> object:
+    """Return what values of a field have in common whose types may differ: text or bytes, numbers, or the type's kind."""
+    types = pa.types
+    if types.is_integer(dtype) or types.is_floating(dtype):
+        return "number"
+    return "text" if is_text(dtype) or types.is_binary(dtype) else dtype.id
+
+
 class Session:
     """A task with its state, one event or batch at a time.
 
@@ -70,6 +78,7 @@ class Session:
         self._kinds = {
             n: pa.float64() for n, requirement in self._requires.items() if requirement in NUMBER_REQUIREMENTS
         } | RESERVED_TYPES
+        self._first: dict[str, pa.DataType] = {}  # the types of the first values of the other fields that it reads
         self._dead = DeadLetters(task.name())
         self._order = SeqOrder() if ordered else None
         self._writes = task.writes() != frozenset()
@@ -204,5 +213,10 @@ class Session:
         kind = infer_type([value])
         accepts = {"text": is_text, "key": is_key_type}.get(self._requires.get(name, "any"))
         if accepts is not None and not accepts(kind):
-            return pa.string()
-        return kind
+            kind = pa.string()
+        if name not in self._requires or pa.types.is_null(kind):
+            return kind
+        first = self._first.setdefault(name, kind)
+        if self._requires[name] == "key" and pa.types.is_integer(kind) != pa.types.is_integer(first):
+            return first  # 1 and 1.0 are one key
+        return kind if _family(kind) == _family(first) else first  # the record is rejected then

@@ -93,8 +93,8 @@ class Window(WindowTask, SketchTask):
                                           a bit with ``x``; whole numbers are compared exactly
     ``(f, "share", relation, x)``         share of the values that match
     ``(f, "duration")``                   seconds from the first to the last event time of a value
-    ``(f, "mean_gap", otherwise)``        mean of the seconds between consecutive values; below two values
-                                          ``otherwise`` (null)
+    ``(f, "mean_gap", otherwise)``        mean of the seconds from each value to the next one to arrive, negative where
+                                          that is earlier; below two values ``otherwise`` (null)
     ``(f, "std_gap", otherwise)``         sample standard deviation of those, below three values ``otherwise`` (null)
     ``(f, "slope")``                      change per second of the least-squares line over event time
     ``(f, "intercept")``                  that line at the earliest event time; null like the slope where all are equal
@@ -144,8 +144,8 @@ class Window(WindowTask, SketchTask):
 
     Missing values
     --------------
-    The aggregates of a field skip its null and NaN values. The aggregate of no values is null; a window without records
-    emits nothing.
+    The aggregates of a field skip its null and NaN values. Of no values, a number of values is 0, a list is empty, and
+    every other aggregate is null; a window without records emits nothing.
 
     Errors
     ------
