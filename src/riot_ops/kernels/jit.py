@@ -273,6 +273,9 @@ def _cache_root() -> Path:
 
 @functools.cache
 def compile_uncached(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a user's function, or a loop that takes one, for this process only; unchanged if compilation is off."""
+    """Compile a user's function, or a loop that takes one, for this process only; unchanged if compilation is off.
+
+    An index beyond an array raises, instead of reading or writing other memory.
+    """
     numba = _numba()
-    return function if numba is None else numba.njit(function)
+    return function if numba is None else numba.njit(function, boundscheck=True)

@@ -40,7 +40,7 @@ def _exact_kind(value: Any) -> pa.DataType:
 
 
 def _family(dtype: pa.DataType) -> object:
-    """Return what values of a field have in common whose types may differ: text or bytes, numbers, or the type's kind."""
+    """Return what the types of a field's values have in common: texts and bytes, numbers, or the same kind of type."""
     types = pa.types
     if types.is_integer(dtype) or types.is_floating(dtype):
         return "number"

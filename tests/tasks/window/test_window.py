@@ -671,6 +671,46 @@ def test_wrong_custom_aggregate_is_refused():
         Aggregate("a", (0.0,), print, 3, print)
 
 
+@pytest.mark.parametrize(
+    ("initial", "add", "message"),
+    [
+        ("x", print, r"initial must be a tuple of numbers, got 'x'"),
+        (0.0, print, r"initial must be a tuple of numbers, got 0\.0"),
+        ((0.0,), lambda cell: None, r"add must be a function of \(cell, x\)"),
+    ],
+)
+def test_wrong_parts_of_custom_aggregate_are_refused(initial, add, message):
+    with pytest.raises(ConfigError, match=message):
+        Aggregate("a", initial, add, print, print)
+
+
+def test_custom_aggregates_of_a_field_have_names_of_their_own():
+    def keep(cell, x):
+        cell[0] = x
+
+    one, other = (Aggregate("a", (start,), keep, keep, max) for start in (0.0, 1.0))
+    with pytest.raises(ConfigError, match="'v' has two Aggregates named 'a' that differ"):
+        Window(frame=2, aggregates={"x": ("v", one), "y": ("v", other)})
+    assert Window(frame=2, aggregates={"x": ("v", one), "y": ("v", one), "z": ("w", other)})
+
+
+def test_custom_aggregate_that_cannot_run_is_told_by_name():
+    def beyond(cell, x):
+        cell[5] = x
+
+    def text(cell, x):
+        cell[0] = str(x) + "!"
+
+    for add, error, message in (
+        (text, ConfigError, "add of 'bad' cannot be compiled: "),
+        (beyond, IndexError, "out of bounds"),
+    ):
+        bad = Aggregate("bad", (0.0,), add, lambda cell, other: None, lambda cell: cell[0])
+        session = Window(frame=1, aggregates={"x": ("v", bad)}).session()
+        with pytest.raises(error, match=message):
+            session.push({"v": 1.0})
+
+
 def test_time_window_needs_timestamps():
     schema = pa.schema({"value": pa.float64(), "event_time": pa.string()})
     with pytest.raises(ConfigError, match="needs a timestamp"):

@@ -259,6 +259,12 @@ class Window(WindowTask, SketchTask):
                 for name, one in self.aggregates.items()
             },
         )
+        own: dict[Any, Aggregate] = {}
+        for spec in self.aggregates.values():
+            if isinstance(spec, tuple) and len(spec) > 1 and isinstance(spec[1], Aggregate):
+                named = spec[1]
+                if own.setdefault((spec[0], named.name), named) != named:
+                    raise ConfigError(f"aggregates: {spec[0]!r} has two Aggregates named {named.name!r} that differ")
         reserved = {"seq", "event_time", "window_start", "window_end", *self.by}
         for name in self.aggregates:
             if not isinstance(name, str) or not name or name in reserved or ordinals([name]):

@@ -6,6 +6,7 @@ A :class:`Stat` owns some cells of a group: it adds records to groups and merges
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.operator import State, StateField
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
@@ -106,12 +107,22 @@ class Aggregate:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isidentifier():
             raise ConfigError(f"Aggregate: name must be an identifier, got {self.name!r}")
-        object.__setattr__(self, "initial", tuple(map(float, self.initial)))
+        try:
+            object.__setattr__(self, "initial", tuple(map(float, self.initial)))
+        except (TypeError, ValueError):
+            raise ConfigError(f"Aggregate: initial must be a tuple of numbers, got {self.initial!r}") from None
         if not self.initial:
             raise ConfigError("Aggregate: initial needs at least one number")
-        for part in ("add", "merge", "result"):
-            if not callable(getattr(self, part)):
-                raise ConfigError(f"Aggregate: {part} must be a function, got {getattr(self, part)!r}")
+        for part, arguments in (("add", "(cell, x)"), ("merge", "(cell, other)"), ("result", "(cell)")):
+            function = getattr(self, part)
+            if not callable(function):
+                raise ConfigError(f"Aggregate: {part} must be a function, got {function!r}")
+            try:
+                inspect.signature(function).bind(*arguments.split(","))
+            except TypeError as error:
+                raise ConfigError(f"Aggregate: {part} must be a function of {arguments}: {error}") from None
+            except ValueError:  # a built-in function may have no signature
+                pass
 
 
 def is_whole(dtype: pa.DataType) -> bool:
@@ -706,26 +717,36 @@ class CustomStat(Stat):
         return {self._cell_name(self.aggregate.name): ("float64", len(self.aggregate.initial), self.aggregate.initial)}
 
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
-        compile_uncached(_add_custom)(
-            compile_uncached(self.aggregate.add), groups, values, start, stop, *self._cell_arrays(cells)
-        )
+        self._call(_add_custom, "add", groups, values, start, stop, *self._cell_arrays(cells))
 
     def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
         parts = (*self._cell_arrays(cells), *self._cell_arrays(other))
-        compile_uncached(_merge_custom)(compile_uncached(self.aggregate.merge), into, order, first, last, *parts)
+        self._call(_merge_custom, "merge", into, order, first, last, *parts)
 
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         ((name, own),) = zip(self.cells(), self._cell_arrays(cells), strict=True)
         out = np.empty((groups.size, own.shape[1]))
-        compile_uncached(_run_custom)(compile_uncached(self.aggregate.add), groups, values, own, out)
+        self._call(_run_custom, "add", groups, values, own, out)
         return {name: out}
 
     def results(self, cells: Cells) -> npt.NDArray[np.float64]:
         """Compute the value of each group."""
         (own,) = self._cell_arrays(cells)
         out = np.empty(len(own))
-        compile_uncached(_result_custom)(compile_uncached(self.aggregate.result), own, out)
+        self._call(_result_custom, "result", own, out)
         return out
+
+    def _call(self, loop: Any, part: str, *arguments: Any) -> None:
+        """Run a compiled loop that takes a function of the aggregate."""
+        try:
+            compile_uncached(loop)(compile_uncached(getattr(self.aggregate, part)), *arguments)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "numba":
+                raise
+            why = " ".join(line for line in str(error).splitlines() if line.strip() and "pipeline" not in line)
+            raise ConfigError(
+                f"Aggregate: {part} of {self.aggregate.name!r} cannot be compiled: {excerpt(why, 200)}"
+            ) from None
 
 
 def _add_custom(add: Any, groups: Any, values: Any, start: Any, stop: Any, cells: Any) -> None:
