@@ -73,7 +73,7 @@ RUN = {
     "--no-plot": (None, "plot", False),
     "--runner": ("local", "runner", "local"),
     "--cores": ("3", "cores", 3),
-    "--batch": ("10", "batch", 10),
+    "--batch-size": ("10", "batch_size", 10),
     "--buffering": ("latency", "buffering", "latency"),
     "--trigger": ("2 seconds", "trigger", "2 seconds"),
     "--target-duration": ("500ms", "target_duration", "500ms"),
@@ -197,7 +197,7 @@ def test_options_reach_a_run_in_process(tmp_path, monkeypatch):
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
         *(None, None, None, None, False)
     ]
-    more = ["--batch", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
+    more = ["--batch-size", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
     result = invoke("run", "stats", *args, *more)
     assert result.exit_code == 0, result.exception
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
@@ -227,7 +227,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
                 "trigger": "2 seconds",
                 "buffering": "latency",
                 "overwrite": True,
-                "batch": 5,
+                "batch_size": 5,
                 "target_duration": "500ms",
             },
             (3, "2 seconds", "latency", True, 5, "500ms"),

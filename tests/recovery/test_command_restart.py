@@ -82,7 +82,7 @@ def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     with used_by_the_command(spark):
         done = CliRunner().invoke(
-            cli.app, [*COMMAND, "--checkpoint", str(tmp_path / "kept"), "--batch", "17000"], catch_exceptions=False
+            cli.app, [*COMMAND, "--checkpoint", str(tmp_path / "kept"), "--batch-size", "17000"], catch_exceptions=False
         )
     assert done.exit_code == 0, done.output
     assert "runner spark, continued" in done.output

@@ -36,7 +36,7 @@ def generated(one, folder, messages=2000):
 @pytest.mark.parametrize("name", LINES)
 def test_run_agrees_with_plain_python(name, tmp_path):
     inputs = generated(application(name), tmp_path, LONG.get(name, 2000))
-    call("run", name, "--runner", "local", "--batch", 300, "--out", tmp_path / "out", *inputs)
+    call("run", name, "--runner", "local", "--batch-size", 300, "--out", tmp_path / "out", *inputs)
     lines = call("validate", name, "--out", tmp_path / "out", *inputs, "--json").splitlines()
     found = {entry["stream"]: entry for entry in map(json.loads, lines)}
     assert set(found) == set(application(name).results)

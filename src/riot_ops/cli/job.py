@@ -99,7 +99,7 @@ class Job:
     speed: float | None = None
     curve: str | None = None
     form: str | None = None
-    batch: int | None = None
+    batch_size: int | None = None
     buffering: str | None = None
     trigger: str | None = None
     target_duration: str | None = None
@@ -174,7 +174,7 @@ class Job:
                 )
         check_target(
             None if self.target_duration is None else duration_seconds("--target-duration", self.target_duration),
-            self.batch or BATCH,
+            self.batch_size or BATCH,
         )
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
@@ -418,7 +418,7 @@ class Job:
                 sinks=self.sink(),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
-                batch_size=self.batch,
+                batch_size=self.batch_size,
                 buffering=self.buffering or self.default_buffering,
                 cores=self.cores,
                 progress=show,
@@ -439,7 +439,7 @@ class Job:
                 trigger=self.trigger,
                 buffering=self.buffering,
                 overwrite=self.overwrite,
-                max_records=self.batch or BATCH,
+                max_records=self.batch_size or BATCH,
                 target_duration=self.target_duration,
             )
             return spark, query

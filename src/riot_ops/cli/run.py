@@ -109,8 +109,8 @@ def run(
         list[str] | None,
         _option(
             INPUT,
-            "Option of riot_ops.read for CSV, NAME=VALUE, for a dataflow's JSON file: delimiter, missing, skip, "
-            "comment, decimal, time_format, tz and so on; repeatable.",
+            "Option of riot_ops.read for CSV, NAME=VALUE, for a dataflow's JSON file: delimiter, null_values, "
+            "skip_rows, comment, decimal, time_format, tz and so on; repeatable.",
         ),
     ] = None,
     key: Annotated[str | None, _option(INPUT, "Column with the sensor's id, in CSV files.")] = None,
@@ -159,7 +159,7 @@ def run(
     cores: Annotated[
         int | None, _option(RUNNER, "Cores of local Spark or of this process; default: all.", min=1)
     ] = None,
-    batch: Annotated[
+    batch_size: Annotated[
         int | None, _option(RUNNER, "Maximum messages per batch or micro-batch; default on Spark: 100,000.", min=1)
     ] = None,
     buffering: Annotated[
@@ -168,7 +168,7 @@ def run(
     trigger: Annotated[str | None, _option(RUNNER, "Interval between micro-batches on Spark, such as 1s.")] = None,
     target_duration: Annotated[
         str | None,
-        _option(RUNNER, "Target duration of a micro-batch on Spark, such as 500ms; --batch is then its maximum."),
+        _option(RUNNER, "Target duration of a micro-batch on Spark, such as 500ms; --batch-size is then its maximum."),
     ] = None,
     ticks: Annotated[
         str | None,
