@@ -197,7 +197,17 @@ def test_options_reach_a_run_in_process(tmp_path, monkeypatch):
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
         *(None, None, None, None, False)
     ]
-    more = ["--batch-size", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
+    more = [
+        "--batch-size",
+        77,
+        "--cores",
+        2,
+        "--buffering",
+        "latency",
+        "--checkpoint",
+        tmp_path / "kept",
+        "--overwrite",
+    ]
     result = invoke("run", "stats", *args, *more)
     assert result.exit_code == 0, result.exception
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [

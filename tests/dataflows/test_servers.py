@@ -33,7 +33,7 @@ class Gated:
         self.open = threading.Event()
         steps = itertools.count(1)
         self.source = ScriptedSource(
-            [batch.slice(0, messages - last), PAUSE(1), batch.slice(messages - last)],
+            [batch.slice(0, messages - last), PAUSE("1s"), batch.slice(messages - last)],
             clock=lambda: next(steps) if self.open.is_set() else 0,
         )
 

@@ -58,7 +58,7 @@ def _script(*events):
 # -- local ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("events", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE(0.002))])
+@pytest.mark.parametrize("events", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE("2ms"))])
 def test_restarts_after_crashes_and_ends(tmp_path, events):
     source = _script(*events)
     options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}

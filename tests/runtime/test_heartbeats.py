@@ -125,7 +125,7 @@ def test_closed_window_is_written_while_source_is_silent(tmp_path):
         clock_reads.append([*(tmp_path / "out" / "n").glob("*.parquet")])
         return 1e9 if clock_reads[-1] else 0.0
 
-    script = [rows("a", 10), ADVANCE(at(60)), PAUSE(1), rows("a", 70)]
+    script = [rows("a", 10), ADVANCE(at(60)), PAUSE("1s"), rows("a", 70)]
     counting().run(ScriptedSource(script, clock=clock), folder=tmp_path / "out", epoch="50ms")
     assert not clock_reads[0]
     assert clock_reads[-1]

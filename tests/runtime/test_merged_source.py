@@ -87,7 +87,7 @@ def test_restart_continues_in_order(merging, tmp_path):
 
 def test_lagging_source_holds_others_back():
     """By number, message 1 of the fast source waits for message 0 of the slow one."""
-    slow = ScriptedSource([records("b", 1), PAUSE(0.01), records("b", 2)[1:]])
+    slow = ScriptedSource([records("b", 1), PAUSE("10ms"), records("b", 2)[1:]])
     result = flow_of("number", ("a", "b")).run({"a": records("a", 3), "b": slow}, batch_size=2)["counted"]
     assert found(result) == ["a0", "b0", "a1", "b1", "a2"]
 
@@ -107,7 +107,7 @@ def test_lagging_source_holds_others_back():
 )
 def test_heartbeat_waits_for_messages_of_earlier_sources(states, ends):
     """Each source has nothing yet, a heartbeat, a record, or has ended."""
-    parts = {"-": [PAUSE(9)], "h": [ADVANCE(EPOCH), PAUSE(9)], "r": [records("x", 1), PAUSE(9)], "e": []}
+    parts = {"-": [PAUSE("9s")], "h": [ADVANCE(EPOCH), PAUSE("9s")], "r": [records("x", 1), PAUSE("9s")], "e": []}
     more = {kind: part if kind == "e" else [*part, records("y", 1)] for kind, part in parts.items()}
     schema = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("name", pa.string())])
     sources = {name: ScriptedSource(more[kind], schema) for name, kind in zip("ab", states, strict=True)}

@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.parameters import Duration, as_timedelta
 from riot_ops.core.source import Offset, Source, Split, heartbeat, parse_heartbeat
 
 __all__ = ["ABORT", "ADVANCE", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
@@ -52,13 +54,12 @@ class _Mark:
 
 @dataclass(frozen=True)
 class PAUSE:
-    """In a script: no record arrives for that many seconds of the source's clock (0: for one poll)."""
+    """In a script: no record arrives for that time of the source's clock (0: for one poll)."""
 
-    seconds: float = 0.0
+    duration: Duration = timedelta(0)
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise ConfigError(f"seconds must be >= 0, got {self.seconds!r}")
+        duration_seconds("duration", self.duration, zero=True)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class ScriptedSource(Source):
         if isinstance(mark, PAUSE):
             now = (self._clock or self._polls)()
             if item in self._paused:
-                return now - self._paused[item] >= mark.seconds
+                return now - self._paused[item] >= as_timedelta(mark.duration).total_seconds()
             self._paused[item] = now
             return False
         if mark == EOF or began_here or item in self._aborted:
