@@ -272,13 +272,13 @@ class WrappedSource(Source):
         self.source.close()
 
 
-def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
-    """Cut a range of rows into at most n parts.
+def row_splits(start: Offset, end: Offset, n: int, name: str = "row") -> list[Split]:
+    """Cut a range of rows into at most n parts; ``name`` is that of the row's number in the offsets.
 
     >>> row_splits({"row": 0}, {"row": 5}, 2)
     [{'start': 0, 'end': 2}, {'start': 2, 'end': 5}]
     """
-    edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
+    edges = [start[name] + (end[name] - start[name]) * i // n for i in range(n + 1)]
     return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
 
 

@@ -116,59 +116,63 @@ class ParquetFormat(FileFormat):
                 yield batch.slice(skipped)
 
 
-class _Recoder(io.RawIOBase):
+class _Converted(io.RawIOBase, ABC):
+    """A file whose content is converted block by block."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._bytes = b""
+
+    @abstractmethod
+    def _convert(self, raw: bytes, end: bool) -> bytes:
+        """Convert a block; after the last one there is an empty one at the end."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        end = False
+        while not end and (size < 0 or len(self._bytes) < size):
+            raw = self._file.read(BLOCK_BYTES)
+            end = not raw
+            self._bytes += self._convert(raw, end)
+        size = len(self._bytes) if size < 0 else size
+        given, self._bytes = self._bytes[:size], self._bytes[size:]
+        return given
+
+
+class _Recoder(_Converted):
     """A file in another encoding, read as UTF-8; bytes that are not in it become bytes that are no UTF-8."""
 
     def __init__(self, file: Any, encoding: str) -> None:
-        self._file = file
+        super().__init__(file)
         self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
-        self._bytes = b""
 
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        end = False
-        while not end and (size < 0 or len(self._bytes) < size):
-            raw = self._file.read(BLOCK_BYTES)
-            end = not raw
-            self._bytes += self._decoder.decode(raw, end).encode("utf-8", "surrogatepass")
-        size = len(self._bytes) if size < 0 else size
-        given, self._bytes = self._bytes[:size], self._bytes[size:]
-        return given
+    def _convert(self, raw: bytes, end: bool) -> bytes:
+        return self._decoder.decode(raw, end).encode("utf-8", "surrogatepass")
 
 
-class _Rows(io.RawIOBase):
+class _Rows(_Converted):
     """A file of UTF-8 without its first lines and without lines of comment."""
 
     def __init__(self, file: Any, skip: int, comment: str | None) -> None:
-        self._file = file
+        super().__init__(file)
         self._skip = skip
         self._comment = None if comment is None else comment.encode()
         self._quoted = False  # whether a quoted cell is open
-        self._bytes = self._rest = b""
+        self._rest = b""
         self._first, self._returns = True, False
 
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        end = False
-        while not end and (size < 0 or len(self._bytes) < size):
-            raw = self._file.read(BLOCK_BYTES)
-            end = not raw
-            if self._first:
-                raw, self._first = raw.removeprefix(BOM_UTF8), False
-                self._returns = b"\r" in raw and b"\n" not in raw
-            if self._returns:  # the only line breaks
-                raw = raw.replace(b"\r", b"\n")
-            lines = (self._rest + raw).split(b"\n")
-            self._rest = b"" if end else lines.pop()
-            kept = [line for line in lines if self._is_kept(line)]
-            self._bytes += b"\n".join(kept) + (b"\n" if kept and not end else b"")
-        size = len(self._bytes) if size < 0 else size
-        given, self._bytes = self._bytes[:size], self._bytes[size:]
-        return given
+    def _convert(self, raw: bytes, end: bool) -> bytes:
+        if self._first:
+            raw, self._first = raw.removeprefix(BOM_UTF8), False
+            self._returns = b"\r" in raw and b"\n" not in raw
+        if self._returns:  # the only line breaks
+            raw = raw.replace(b"\r", b"\n")
+        lines = (self._rest + raw).split(b"\n")
+        self._rest = b"" if end else lines.pop()
+        kept = [line for line in lines if self._is_kept(line)]
+        return b"\n".join(kept) + (b"\n" if kept and not end else b"")
 
     def _is_kept(self, line: bytes) -> bool:
         if self._skip:

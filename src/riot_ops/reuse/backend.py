@@ -47,24 +47,29 @@ class Backend(Protocol):
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Hold records back while the context is open, so that a fresh step stays fresh."""
+        return nullcontext()
 
     def is_fresh(self, step: str) -> bool:
         """Whether a step has seen no record yet."""
+        return False
 
     def has_failed(self, step: str) -> bool:
         """Whether a step or its source has failed: a new dataflow gets a step of its own instead."""
+        return False
 
     def running_steps(self) -> set[str]:
         """Return the ids of the running steps."""
 
     def retained_dataflows(self) -> Set[str]:
         """Return the names of the dataflows from before a restart that wait to be resumed."""
+        return frozenset()
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         """Raise if a sink of new dataflows would write into the folder of the back end itself."""
 
     def record_counts(self) -> Mapping[str, int]:
         """Return, by running step, the records that it has taken; empty if the back end counts none."""
+        return {}
 
     def stats(self) -> dict[str, Any]:
         """Report ``fragments``, ``idle`` (steps that are not used but cannot be removed), and further figures."""
@@ -75,6 +80,7 @@ class Backend(Protocol):
         The back end resumes their saved state, and at the end drops the state that no dataflow has claimed. A source or
         sink that cannot be opened again counts as failed, for its dataflow alone.
         """
+        return nullcontext()
 
     def close(self) -> None:
         """End everything."""
@@ -113,7 +119,7 @@ def roll_back(backend: Backend, deployments: Sequence[Deployment]) -> None:
         raise
 
 
-class NullBackend:
+class NullBackend(Backend):
     """Runs nothing, but counts the fragments that queries would be: shows what sharing saves.
 
     It opens no source and no sink, so nothing fails in it.
@@ -143,6 +149,9 @@ class NullBackend:
     def wait_for_sinks(self, name: str) -> None:
         pass
 
+    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
+        pass
+
     def apply_pause(self, change: PauseChange) -> dict[str, int]:
         return {}
 
@@ -152,32 +161,11 @@ class NullBackend:
         self.fragments = [f for f in self.fragments if not f & touched] + wanted
         self.idle &= set().union(*self.fragments)
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def is_fresh(self, step: str) -> bool:
-        return False
-
-    def has_failed(self, step: str) -> bool:
-        return False
-
     def running_steps(self) -> set[str]:
         return set().union(*self.fragments) - self.idle
 
-    def retained_dataflows(self) -> Set[str]:
-        return frozenset()
-
-    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
-        pass
-
-    def record_counts(self) -> Mapping[str, int]:
-        return {}
-
     def stats(self) -> dict[str, Any]:
         return {"fragments": len(self.fragments), "idle": len(self.idle)}
-
-    def recovering(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def close(self) -> None:
         self.fragments, self.idle = [], set()

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from typing import Any
 
 from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.source import Offset, Split
+from riot_ops.core.source import Offset, Source, Split, row_splits
 from riot_ops.ingest.pace import TimedSource
 
-__all__ = ["IndexedSource"]
+__all__ = ["AHEAD", "IndexedSource", "NumberedSource"]
 
 #: Maximum number of records of one read of a stream without end, if the caller sets no limit.
 AHEAD = 1 << 20
 
 
-class IndexedSource(TimedSource):
+class NumberedSource(Source):
+    """A source whose offsets are numbers of messages; it ends after ``messages``, unless that is None."""
+
+    messages: int | None
+
+    def initial(self) -> Offset:
+        return {"message": 0}
+
+    def finished(self, offset: Offset) -> bool:
+        return self.messages is not None and bool(offset["message"] >= self.messages)
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return row_splits(start, end, n, "message")
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return int(end["message"] - start["message"])
+
+
+class IndexedSource(NumberedSource, TimedSource):
     """A stream whose record *i* is a function of the parameters, the seed and *i* alone."""
 
     def __init__(self, messages: int | None, seed: int) -> None:
@@ -40,25 +57,11 @@ class IndexedSource(TimedSource):
     def _messages_until(self, time_ms: int) -> int:
         """Return the number of messages not later than a time."""
 
-    def initial(self) -> Offset:
-        return {"message": 0}
-
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         end = start["message"] + (
             AHEAD if limit is None and self.messages is None else self.messages if limit is None else limit
         )
         return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
-
-    def finished(self, offset: Offset) -> bool:
-        return self.messages is not None and bool(offset["message"] >= self.messages)
-
-    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        a, b = start["message"], end["message"]
-        edges = [a + (b - a) * i // n for i in range(n + 1)]
-        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return int(end["message"] - start["message"])
 
     def time_at(self, offset: Offset) -> int | None:
         return None if self.finished(offset) else self._time_of(offset["message"]) * 1000

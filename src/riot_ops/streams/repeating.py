@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +11,14 @@ import pyarrow as pa
 from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.core.source import Offset, Source, Split, fingerprint
+from riot_ops.core.source import Offset, Split, fingerprint
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.streams.indexed import AHEAD
+from riot_ops.streams.indexed import AHEAD, NumberedSource
 
 __all__ = ["RepeatingSource"]
 
 
-class RepeatingSource(Source):
+class RepeatingSource(NumberedSource):
     """Repeat the messages of a table without end.
 
     In each round the message numbers continue from those of the previous round, as do the event
@@ -77,20 +76,9 @@ class RepeatingSource(Source):
     def schema(self) -> pa.Schema:
         return self._batch.schema
 
-    def initial(self) -> Offset:
-        return {"message": 0}
-
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         end = start["message"] + (AHEAD if limit is None else limit)
         return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
-
-    def finished(self, offset: Offset) -> bool:
-        return self.messages is not None and bool(offset["message"] >= self.messages)
-
-    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        a, b = start["message"], end["message"]
-        edges = [a + (b - a) * i // n for i in range(n + 1)]
-        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         at, end = split["start"], split["end"]
@@ -110,6 +98,3 @@ class RepeatingSource(Source):
             mask = None if times.null_count == 0 else times.is_null().to_numpy(zero_copy_only=False)
             columns["event_time"] = pa.array(moved, mask=mask).cast(TIMESTAMP).cast(times.type)
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=rows.schema)
-
-    def count(self, start: Offset, end: Offset) -> int | None:
-        return int(end["message"] - start["message"])

@@ -71,6 +71,11 @@ class MemoryBroker:
                 self._sessions[client][1].append(message)
             self._published.notify_all()
 
+    def publish_all(self, messages: Iterable[PublishedMessage]) -> None:
+        """Publish messages one after the other."""
+        for topic, payload, retain, user in messages:
+            self.publish(topic, payload, retain=retain, user=user)
+
     def session(self, client_id: str, filters: Iterable[str]) -> deque[PublishedMessage]:
         """Return the queue of a client; it persists between connections."""
         with self._lock:

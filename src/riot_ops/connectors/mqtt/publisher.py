@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from riot_ops.connectors.mqtt.client import (
@@ -69,35 +69,22 @@ class Publisher(Protocol):
 def open_publisher(connection: MQTTConnection) -> Publisher:
     """Return the publisher of this process for a connection; it is closed at exit."""
     if connection.address[0] == MEMORY:
-        return _MemoryPublisher(MemoryBroker.of(connection.url))
+        return _LocalPublisher(MemoryBroker.of(connection.url).publish_all)
     if connection.address[0] == FOLDER:
-        return _FolderPublisher(FolderBroker(connection.url))
+        return _LocalPublisher(FolderBroker(connection.url).publish)
     return shared_client(_PahoPublisher, connection)
 
 
-class _MemoryPublisher:
-    def __init__(self, broker: MemoryBroker) -> None:
-        self._broker = broker
+class _LocalPublisher:
+    """Publishes by a function that stores messages, without a connection."""
+
+    def __init__(self, store: Callable[[Iterable[PublishedMessage]], None]) -> None:
+        self._store = store
 
     def publish(
         self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
-        for message in messages:
-            self._broker.publish(message.topic, message.payload, retain=retain, user=message.user)
-        return {}
-
-    def close(self) -> None:
-        pass
-
-
-class _FolderPublisher:
-    def __init__(self, broker: FolderBroker) -> None:
-        self._broker = broker
-
-    def publish(
-        self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
-    ) -> dict[int, tuple[str, str]]:
-        self._broker.publish(PublishedMessage(m.topic, m.payload, retain, m.user) for m in messages)
+        self._store(PublishedMessage(m.topic, m.payload, retain, m.user) for m in messages)
         return {}
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import math
 import threading
 import weakref
@@ -27,7 +26,7 @@ from riot_ops.core.parameters import Count, Duration, Names, as_names, as_timede
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import literal_secrets
-from riot_ops.core.source import Offset, Source, Split, register_source
+from riot_ops.core.source import Offset, Source, Split, register_source, row_splits
 
 __all__ = ["MESSAGES", "MQTTSource"]
 
@@ -274,9 +273,7 @@ class MQTTSource(MQTTConnection, Source):
         return math.inf if self.idle is None else max(as_timedelta(self.idle).total_seconds() - receiver.idle_s(), 0.0)
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        a, b = int(start["seq"]), int(end["seq"])
-        edges = [a + (b - a) * i // n for i in range(n + 1)]
-        return [{"start": x, "end": y} for x, y in itertools.pairwise(edges) if x < y]
+        return row_splits(start, end, n, "seq")
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         held: list[Message] = []

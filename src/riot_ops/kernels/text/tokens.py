@@ -13,7 +13,7 @@ from riot_ops.kernels.arrays.hashing import load_bytes
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8, store8, trailing_zeros
 
-__all__ = ["NO_TRIM", "SEPARATOR", "Tokens", "split_tokens"]
+__all__ = ["NO_TRIM", "SEPARATOR", "Tokens", "extended", "fill_table", "split_tokens"]
 
 #: The mapped value of bytes between tokens; it does not occur in UTF-8.
 SEPARATOR = 255
@@ -131,7 +131,7 @@ def _add_token(
 
 
 @kernel
-def _fill_table(hashes: Any, known: Any, index: Any, shift: Any) -> None:
+def fill_table(hashes: Any, known: Any, index: Any, shift: Any) -> None:
     """Enter ``known`` tokens into an empty table."""
     for k in range(known):
         at = hashes[np.uint64(k)] >> shift
@@ -309,23 +309,23 @@ def split_tokens(
     max_tokens = longest // 2 + 1
     while at[0] < starts.size:
         room *= 2 if at[1] + max_tokens > room else 1
-        rows, places, codes = (_extended(one, room) for one in (rows, places, codes))
+        rows, places, codes = (extended(one, room) for one in (rows, places, codes))
         if coded:
             bits = max(bits, int(ENTRIES_PER_TOKEN * (at[2] + max_tokens)).bit_length())
         index, shift = np.full(1 << bits if coded else 0, -1, np.int32), np.uint64(64 - bits)
         distinct = (1 << bits) // ENTRIES_PER_TOKEN if coded else room
-        spans, hashes = _extended(spans, distinct + 1), _extended(hashes, distinct if coded else 0)
-        _fill_table(hashes, at[2] if coded else 0, index, shift)
+        spans, hashes = extended(spans, distinct + 1), extended(hashes, distinct if coded else 0)
+        fill_table(hashes, at[2] if coded else 0, index, shift)
         loop(*arguments, rows, places, codes, spans, out, hashes, index, shift)
         bits += 1
     _, n, known, used = at.tolist()
     return Tokens(rows[:n], places[:n], codes[:n], spans[: known + 1], out[:used])
 
 
-def _extended(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def extended(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """Return the array extended to at least ``size`` entries."""
     if len(array) >= size:
         return array
-    longer = np.empty(size, array.dtype)
+    longer = np.empty((size, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     return longer

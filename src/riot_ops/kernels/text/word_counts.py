@@ -10,6 +10,7 @@ import numpy.typing as npt
 from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8, store8, trailing_zeros
+from riot_ops.kernels.text.tokens import extended, fill_table
 
 __all__ = ["WordCounts", "count_words"]
 
@@ -67,16 +68,6 @@ def _is_word(mapped: Any, begin: Any, size: Any, text: Any, offsets: Any, k: Any
         if (load8(mapped, begin + i) ^ load8(text, at + i)) & low_bits(8 * (size - i)) != _NOUGHT:
             return False
     return True
-
-
-@kernel
-def _fill_table(hashes: Any, known: Any, table: Any, shift: Any) -> None:
-    """Enter ``known`` words into an empty table."""
-    for k in range(known):
-        at = hashes[np.uint64(k)] >> shift
-        while table[at] >= 0:
-            at = (at + _ONE) & np.uint64(table.size - 1)
-        table[at] = k
 
 
 @kernel
@@ -173,10 +164,6 @@ def _count(
     at_[0], at_[1], at_[2], at_[3] = i, n, known, o
 
 
-def _extended(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    return np.concatenate([array, np.empty((size - len(array), *array.shape[1:]), array.dtype)])
-
-
 def count_words(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
@@ -205,8 +192,8 @@ def count_words(
     while True:
         bits = max(bits, int(ENTRIES_PER_WORD * (at[2] + longest // 2 + 1)).bit_length())
         table, shift, words = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits), (1 << bits) // ENTRIES_PER_WORD
-        heads, hashes, last, offsets = (_extended(a, words + (a is offsets)) for a in (heads, hashes, last, offsets))
-        _fill_table(hashes, at[2], table, shift)
+        heads, hashes, last, offsets = (extended(a, words + (a is offsets)) for a in (heads, hashes, last, offsets))
+        fill_table(hashes, at[2], table, shift)
         _count(*(*inputs, table, shift, at, heads, hashes, last, *outputs, offsets, text))
         if at[0] == starts.size:
             break
