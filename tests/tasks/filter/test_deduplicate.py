@@ -149,7 +149,6 @@ def test_merged_states_remember_the_keys_of_both():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "needs the identity"),
         ({"fields": "a"}, "needs the identity"),
         ({"by": "a", "fields": "b"}, "needs the identity"),
         ({"by": "a", "capacity": 3}, "needs fields"),
@@ -161,6 +160,19 @@ def test_merged_states_remember_the_keys_of_both():
 def test_wrong_parameters_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         Deduplicate(**options)
+
+
+def test_key_of_the_stream_is_the_identity():
+    flow = ro.Dataflow("once")
+    rows = flow.source("rows", {"id": "int64"})
+    once = rows.key_by("id").apply(Deduplicate())
+    once.to("out")
+    assert flow.run([{"id": 1}, {"id": 2}, {"id": 1}])[once.id]["id"].to_pylist() == [1, 2]
+    with pytest.raises(ConfigError, match="needs the identity of a record: by, also from key_by"):
+        Deduplicate().session().push({"id": 1})
+    rows.apply(Deduplicate(), id="none").to("more")
+    with pytest.raises(ConfigError, match="none: deduplicate needs the identity"):
+        flow.plan()
 
 
 @pytest.mark.parametrize("bounded", [False, True])

@@ -167,7 +167,7 @@ class Deduplicate(SketchTask, KeyedTask):
     flag: str | None = None
 
     def validate(self) -> None:
-        if self.capacity is None and (self.fields or not self.by):
+        if self.capacity is None and self.fields:
             raise ConfigError(
                 f"deduplicate needs the identity of a record, either as by, or as fields with a capacity: "
                 f"got by = {self.by!r}, fields = {self.fields!r}, capacity = None"
@@ -187,6 +187,10 @@ class Deduplicate(SketchTask, KeyedTask):
         return {**super().requires(), **dict.fromkeys(self.fields, "key")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        if not self.by and not self.fields:  # a stream with a key sets by
+            raise ConfigError(
+                "deduplicate needs the identity of a record: by, also from key_by, or fields with a capacity"
+            )
         self.check_input(schema)
         return schema if self.flag is None else with_field(schema, pa.field(self.flag, pa.bool_()))
 
