@@ -24,7 +24,6 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER
 from riot_ops.core.errors import StateError
-from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrays.arrow import int_column
@@ -86,7 +85,7 @@ class StageProcessor:
         self._order = order
         self._buffering = buffering
         self._sources = sources
-        self._sink_routes = sink_routes
+        self._sink_routes: Any = sink_routes  # a fragment has others in each micro-batch
         self._owner = owner or {}
 
     def process(self, bucket: int, rows: Iterator[Any], variable: Any) -> Iterator[Any]:
@@ -125,8 +124,9 @@ class StageProcessor:
         streams = records_by_stream(blocks)
         flushed = {s.removeprefix(FLUSHED_PREFIX): streams.pop(s) for s in [*streams] if s.startswith(FLUSHED_PREFIX)}
         pieces = in_pieces(streams, self._order, self._stage.needs_whole_batch)
-        writer = self._writer(self._labels[self._stage.index].index(bucket))
-        packer = Packer(self._plan, self._stage.index, self._labels, self._buffering, bucket, writer)
+        index, routes = self._stage.index, self._sink_routes
+        writer = None if routes is None else routes.writer(index, self._labels[index].index(bucket))
+        packer = Packer(self._plan, index, self._labels, self._buffering, bucket, writer)
         packer.first_us = min((block.first_us for block in blocks), default=packer.first_us)
         packer.last_us = max((block.last_us for block in blocks), default=packer.last_us)
         try:
@@ -157,9 +157,6 @@ class StageProcessor:
         """Whether all steps, or which, must flush because these sources have ended."""
         return bool(ended) and before | ended >= self._sources
 
-    def _writer(self, place: int) -> FanOutWriter | None:
-        return None if self._sink_routes is None else self._sink_routes.writer(self._stage.index, place)
-
 
 # -- received blocks ---------------------------------------------------------------------------------
 
@@ -181,14 +178,13 @@ def records_by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]
 
 def in_pieces(
     streams: dict[str, list[pa.RecordBatch]], order: tuple[str, ...], whole: bool
-) -> list[Mapping[str, list[pa.RecordBatch]]]:
+) -> list[dict[str, list[pa.RecordBatch]]]:
     """Return records in pieces that may be processed one by one, or all in one piece.
 
     Batches whose ranges of message numbers do not overlap need not be merged and sorted.
     """
-    watermarks = {
-        stream: concatenate(streams.pop(stream)) for stream in list(streams) if stream.endswith(WATERMARK_SUFFIX)
-    }
+    watermarks = {stream: streams.pop(stream) for stream in list(streams) if stream.endswith(WATERMARK_SUFFIX)}
+    pieces: list[tuple[dict[str, list[pa.RecordBatch]], int]] = []  # with the first number of their watermarks
     if len(streams) == 1 and order[0] == "seq":
         ((stream, batches),) = streams.items()
         if all("seq" in b.schema.names for b in batches):
@@ -197,14 +193,18 @@ def in_pieces(
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             streams[stream] = [batches[place] for place in places]  # already sorted when they are merged
             if not whole:
-                pieces = merge_batches([(*ranges[place], batches[place]) for place in places])
-                edges: list[Any] = [NEVER, *(first for _, first in pieces[1:]), None]
-                return [
-                    {stream: [piece], **_between(watermarks, first, end)}
-                    for (piece, _), (first, end) in zip(pieces, itertools.pairwise(edges), strict=True)
-                ]
-    every = {stream: [concatenate(batches)] for stream, batches in streams.items()}
-    return [every | _between(watermarks, NEVER, None)] if every or watermarks else []
+                merged = merge_batches([(*ranges[place], batches[place]) for place in places])
+                pieces = [({stream: [piece]}, first if place else NEVER) for place, (piece, first) in enumerate(merged)]
+    if not pieces and (streams or watermarks):
+        pieces = [({stream: [concatenate(batches)] for stream, batches in streams.items()}, NEVER)]
+    ends = [*(first for _, first in pieces[1:]), None]
+    for stream, batches in watermarks.items():
+        batch = concatenate(batches)
+        seq = int_column(batch.column("seq"))
+        for (piece, first), end in zip(pieces, ends, strict=True):
+            own = seq >= first if end is None else (seq >= first) & (seq < end)
+            piece[stream] = [batch.filter(pa.array(own))]
+    return [piece for piece, _ in pieces]
 
 
 def merge_batches(batches: Sequence[tuple[int, int, pa.RecordBatch]]) -> list[tuple[pa.RecordBatch, int]]:
@@ -222,15 +222,6 @@ def merge_batches(batches: Sequence[tuple[int, int, pa.RecordBatch]]) -> list[tu
         rows += batch.num_rows
         reached = max(reached, last)
     return [(concatenate(some), first) for some, first in found]
-
-
-def _between(watermarks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
-    """Select the rows of messages from one number up to another."""
-    found = {}
-    for stream, batch in watermarks.items():
-        seq = int_column(batch.column("seq"))
-        found[stream] = [batch.filter(pa.array((seq >= first) & (True if end is None else seq < end)))]
-    return found
 
 
 # -- state --------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import StateError
-from riot_ops.core.sink import FanOutWriter
 from riot_ops.reuse.spark.failures import record_error
 from riot_ops.reuse.spark.files import read_json, write_bytes
 from riot_ops.reuse.spark.layout import LayoutStore
@@ -78,6 +77,7 @@ class FragmentStage(StageProcessor):
         self._layout = self._layouts.get(self._info.control)
         self._plan = self._layout.plan
         self._stage = self._plan.stages[self._stage.index]
+        self._sink_routes = self._output.forwarding(self._info.control.forward)
         blocks = [b for b in blocks if b.stream != SOURCE_END]
         blocks += [replace(flushes[0], payload=source.encode()) for source in self._info.ended]
         yield from super()._process(bucket, blocks, variable)
@@ -105,9 +105,6 @@ class FragmentStage(StageProcessor):
 
     def _name(self, bucket: int) -> str:
         return bucket_file(self._stage.index, self._labels[self._stage.index].index(bucket))
-
-    def _writer(self, place: int) -> FanOutWriter | None:
-        return self._output.forwarding(self._info.control.forward).writer(self._stage.index, place)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         if not ended:
