@@ -187,7 +187,7 @@ CASES: dict[str, list[Exact]] = {
         )
     ],
     "ACC": [Exact(t.Collect(size=5, groups=()), lambda v: [v[:5], v[5:]])],
-    "UPV": [Exact(t.Unpivot(fields=("v", "other"), value="x"), lambda v: [x for y in v for x in (y, y)], "x")],
+    "UPV": [Exact(t.Unpivot(fields=("v", "other"), value_name="x"), lambda v: [x for y in v for x in (y, y)], "x")],
     "PRJ": [Exact(t.Project(fields=("v",)), lambda v: v)],
     "NOP": [Exact(t.NoOp(), lambda v: v)],
     "RDR": [Exact(t.SortByEventTime(allowed_lateness=SECOND), lambda v: v)],

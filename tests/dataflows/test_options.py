@@ -104,7 +104,7 @@ def test_instances_of_the_predicting_tasks():
 
 def test_rows_per_transaction_of_a_database_are_the_benchmarks():
     for stream, batch in (("city", 100), ("taxi", 10), ("fit", 10), ("grid", 100)):
-        flow = dataflows.etl(stream, variant="sql", store="sqlite://", table="x")
+        flow = dataflows.etl(stream, form="sql", store="sqlite://", table="x")
         assert flow.nodes["insert"].task.batch_size == batch
         assert dataflows.etl(stream, store="sqlite://").nodes["insert"].task.batch_size == 100
 

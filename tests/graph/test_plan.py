@@ -85,7 +85,7 @@ def test_changed_field_needs_another_shuffle():
     ("task", "key", "stays"),
     [
         (t.Unpivot(fields=("value", "other"), keep=("device",)), "device", True),
-        (t.Unpivot(fields=("value", "other"), labels=("a", "b"), label="device"), "device", False),
+        (t.Unpivot(fields=("value", "other"), labels=("a", "b"), variable_name="device"), "device", False),
         (BagOfWords(field="text", keep=("device",)), "device", True),
         (BagOfWords(field="text", whole=("device",)), "device", False),  # words have no device
         (t.ParseSenML(field="text"), "sensor_id", False),

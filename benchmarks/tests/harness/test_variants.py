@@ -165,7 +165,7 @@ def etl(stream, **options):
 
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_etl_into_a_database_with_a_column_per_field(stream, tmp_path):
-    flow = etl(stream, variant="sql", store=f"sqlite:///{tmp_path}/etl.db", table="trips")
+    flow = etl(stream, form="sql", store=f"sqlite:///{tmp_path}/etl.db", table="trips")
     columns = ["seq", "event_time", "sensor_id", *stream_schema(stream).observed, "annotation"]
 
     def stored():
@@ -213,5 +213,5 @@ def test_etl_into_a_table_by_keys(stream, store, tmp_path):
 
 
 def test_unknown_variant_is_refused():
-    with pytest.raises(ConfigError, match="variant = 'csv': must be 'table' or 'sql'"):
-        dataflows.etl(variant="csv")
+    with pytest.raises(ConfigError, match="form = 'csv': must be 'table' or 'sql'"):
+        dataflows.etl(form="csv")

@@ -93,7 +93,7 @@ def test_forecasts_use_earlier_days(texts, times, partial):
     length, every = times
     if every == 5:  # too many ticks for the reference
         length = every = 10_800
-    flow = smart_grid(slice_length=timedelta(seconds=length), frequency=timedelta(seconds=every), partial=partial)
+    flow = smart_grid(length=timedelta(seconds=length), every=timedelta(seconds=every), partial=partial)
     assert_same(flow.run(table(texts), batch_size=7), texts, length=length, every=every, partial=partial)
 
 
@@ -151,7 +151,7 @@ def test_global_medians_of_the_specification(sample_data):
 def test_history_may_be_shorter():
     texts = [f"0,{START + 86_400 * day + 7200 * k},{10.0**day},1,0,0,0" for day in range(4) for k in range(12)]
     loads = [
-        {r[1]: r[5] for r in predictions(smart_grid(slice_length="2h", frequency="1h", history=n).run(table(texts)))
+        {r[1]: r[5] for r in predictions(smart_grid(length="2h", every="1h", history=n).run(table(texts)))
          if r[4] is not None} for n in (1, 31)
     ]  # fmt: skip
     last = START + 86_400 * 3 + 7200 * 11
@@ -172,7 +172,7 @@ def test_restarted_run_continues(tmp_path):
 
 def test_misuse_is_refused():
     for wrong, message in (
-        ({"slice_length": "7min"}, "multiple of length"), ({"frequency": "2min"}, "no longer than length"),
+        ({"length": "7min"}, "multiple of length"), ({"every": "2min"}, "no longer than length"),
         ({"window": "0s"}, "size must be longer than 0"), ({"history": 0}, "history = 0"), ({"parallelism": 0}, "parallelism"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):

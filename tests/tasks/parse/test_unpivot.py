@@ -20,7 +20,7 @@ def test_unpivoted_records(rows):
             "b": pa.array([b for _, b in rows], pa.string()),
         }
     )
-    out = t.Unpivot(fields=("b", "a"), labels=(2, 1), label="which", value="text", keep=("a",))
+    out = t.Unpivot(fields=("b", "a"), labels=(2, 1), variable_name="which", value_name="text", keep=("a",))
     out = out.session().push_batch(batch)
     assert out.to_pylist() == [
         {"seq": i, "a": a, "which": which, "text": text, "ordinal": place}
@@ -40,7 +40,7 @@ def test_unpivot_is_checked():
         ({"fields": "a", "labels": "x"}, "labels must be texts, booleans or numbers only"),
         ({"fields": ("a", "b"), "labels": (1,)}, "labels must be 2, one per field"),
         ({"fields": "a", "labels": ()}, "labels must be"),
-        ({"fields": ("a",), "label": "value"}, "twice"),
+        ({"fields": ("a",), "variable_name": "value"}, "twice"),
         ({"fields": ("a",), "keep": ("name",)}, "twice"),
     ):
         with pytest.raises(ConfigError, match=text):

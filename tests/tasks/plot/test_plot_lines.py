@@ -150,7 +150,7 @@ def test_line_per_label_in_order_of_appearance():
     lines, texts = lines_of(draw(a_set([1.0, 2.0, 3.0, 4.0], ["b", "a", "b", None]))["data"])
     assert [len(line) for line in lines] == [2, 1, 1]
     assert texts[-3:] == ["b", "a", "null"]
-    lines, texts = lines_of(draw(a_set([1.0, 2.0], ["b", "a"]), line=None)["data"])
+    lines, texts = lines_of(draw(a_set([1.0, 2.0], ["b", "a"]), series=None)["data"])
     assert [len(line) for line in lines] == [2] and texts[-1] == "value"
 
 
@@ -238,7 +238,7 @@ def test_lists_of_different_length_are_rejected():
 
 def test_slices_of_a_batch_are_drawn():
     """The lists of a slice may begin at any offset of their values."""
-    task = PlotLines(line=None)
+    task = PlotLines(series=None)
     batch = pa.RecordBatch.from_pylist([a_set([float(i), 1.0]) for i in range(5)])
     whole = task.session().push_batch(batch).to_pylist()
     assert run(task, batch, [1, 2, 4])[0] == whole

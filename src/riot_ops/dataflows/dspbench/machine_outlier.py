@@ -105,12 +105,12 @@ def machine_outlier(
     over_time: Any = t.SlidingSum(by=("machine_id",), value="instance_score", window=window, output="stream_score")
     if scorer == "decayed":
         over_time = operators.DecayedScores(
-            thing="machine_id", score="instance_score", decay=decay, output="stream_score", partial=partial
+            item="machine_id", value="instance_score", decay=decay, output="stream_score", partial=partial
         )
     spread = scores.partition_by("machine_id") if scorer == "window" else scores.to_single()
     sums = spread.to(over_time, id="stream_scores")
     outliers = operators.BatchOutliers(
-        score="stream_score",
+        value="stream_score",
         latest="instance_score",
         method=method,
         k=k,

@@ -19,8 +19,8 @@ PLUG = ("house_id", "household_id", "plug_id")
 def smart_grid(
     *,
     window: timedelta | str = "1h",
-    slice_length: timedelta | str = "1min",
-    frequency: timedelta | str = "30s",
+    length: timedelta | str = "1min",
+    every: timedelta | str = "30s",
     history: Count = 31,
     parallelism: int = 1,
     partial: bool = True,
@@ -42,9 +42,9 @@ def smart_grid(
     ----------
     window : timedelta or text such as "1h", default "1h"
         Window of the medians.
-    slice_length : timedelta or text such as "1min", default "1min"
+    length : timedelta or text such as "1min", default "1min"
         Length of a slice, which must divide a day.
-    frequency : timedelta or text such as "30s", default "30s"
+    every : timedelta or text such as "30s", default "30s"
         Stream time between two predictions.
     history : int >= 1, default 31
         Number of previous days that predictions use.
@@ -71,7 +71,7 @@ def smart_grid(
     [(0, '22:02', 11.0), (1, '22:02', 51.0)]
     """
     check_arguments(smart_grid, locals())
-    size, length, every = map(as_timedelta, (window, slice_length, frequency))
+    size, length, every = map(as_timedelta, (window, length, every))
     flow = Dataflow("smart_grid")
     numbers = {name: (6 - i, "int64") for i, name in enumerate(PLUG)}
     fields = {

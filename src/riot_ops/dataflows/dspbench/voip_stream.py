@@ -163,7 +163,7 @@ def voip_stream(
     )
     _piece(outgoing.partition_by(*KEY).to(rate(decay, flag="new_callee"), id="encr"))
     _piece(outgoing.partition_by(*KEY).to(rate(decay24), id="ecr24"))
-    _piece(outgoing.partition_by(*KEY).to(rate(decay24, flag="new_callee", amount="duration"), id="ct24"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay24, flag="new_callee", weight="duration"), id="ct24"))
     mean = t.ExponentialAverage(value="duration", output=VALUE, span=acd_span, warmup=WARMUP)
     lasted = (
         varied.to_single()
@@ -198,8 +198,8 @@ def _received(outgoing: Stream, rate: operators.DecayingRate) -> Stream:
     ends = t.Unpivot(
         fields=("callee", "caller"),
         labels=(True, False),
-        label="called",
-        value="number",
+        variable_name="called",
+        value_name="number",
         keep=("caller", "timestamp"),
     )
     rates = outgoing.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")

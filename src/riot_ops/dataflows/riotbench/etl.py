@@ -39,7 +39,7 @@ def etl(
     partial: bool = True,
     store: str | None = None,
     table: str = "readings",
-    variant: Literal["table", "sql"] = "table",
+    form: Literal["table", "sql"] = "table",
     batch_size: Count | None = None,
     credential: Secret | None = None,
     publish: dict[str, object] | None = None,
@@ -73,7 +73,7 @@ def etl(
         Address of the store with the table to insert into; without it, nothing is inserted.
     table : str, default "readings"
         Name of that table.
-    variant : "table" or "sql", default "table"
+    form : "table" or "sql", default "table"
         Insert by partition and row key (the row key consists of time and sensor, so that TRAIN can
         read a time span), or into the columns of a database table.
     batch_size : int, default 100 (taxi and fit in columns of a database: 10)
@@ -117,11 +117,11 @@ def etl(
     columns = (*stream.observed, *_added_columns(whole, stream))
     stored = message
     if store is not None:
-        derived = FEATURE_SETS[schema].time_fields if variant == "table" else {}
+        derived = FEATURE_SETS[schema].time_fields if form == "table" else {}
         if derived:  # TRAIN reads them from the table
             stored = stored.to(t.Compute(derived), id="time")
-        default = SQL_BATCH.get(schema, 100) if variant == "sql" else 100
-        insert = _insert(variant, schema, store, table, (*columns, *derived), batch_size or default, credential)
+        default = SQL_BATCH.get(schema, 100) if form == "sql" else 100
+        insert = _insert(form, schema, store, table, (*columns, *derived), batch_size or default, credential)
         stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CSVToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
@@ -168,7 +168,7 @@ def _added_columns(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]
 
 
 def _insert(
-    variant: str,
+    form: str,
     schema: str,
     store: str,
     table: str,
@@ -176,7 +176,7 @@ def _insert(
     batch_size: int,
     credential: Secret | None,
 ) -> t.Task:
-    if variant == "sql":
+    if form == "sql":
         fields = ("seq", "event_time", "sensor_id", *columns)
         return t.InsertSQL(
             store=store, table=table, primary_key=("seq",), fields=fields, batch_size=batch_size, credential=credential

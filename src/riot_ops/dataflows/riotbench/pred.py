@@ -150,4 +150,4 @@ def _charts(results: Stream, analytic: str, value: str, unit: str, size: int) ->
     labels = t.Project(fields=("sensor_id", value), constants=(("analytic", analytic), ("unit", unit)))
     labelled = results.to(labels, id=f"label_{name}")
     gathered = labelled.to(t.Collect(size=size, groups=(*groups, "unit"), partial=True), id=f"gather_{name}")
-    return gathered.to(t.PlotLines(groups=groups, line=None, value=value, value_unit="unit"), id=f"chart_{name}")
+    return gathered.to(t.PlotLines(groups=groups, series=None, value=value, value_unit="unit"), id=f"chart_{name}")

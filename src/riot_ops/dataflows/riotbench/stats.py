@@ -163,7 +163,7 @@ def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stre
     units = dict(zip(stream.columns, stream.units, strict=True)) | dict(stream.true_units)
     table = {name: units[name] for name in stream.numeric}
     named = gathered.to(t.Lookup(table=table, on=("obs_type",), columns=("unit",), default=""), id="units")
-    return named.to(t.PlotLines(groups=KEY, line="analytic", predictions=AHEAD, value_unit="unit"), id="chart")
+    return named.to(t.PlotLines(groups=KEY, series="analytic", predictions=AHEAD, value_unit="unit"), id="chart")
 
 
 def _counts(dac: Stream, size: int) -> Stream:
@@ -174,4 +174,4 @@ def _counts(dac: Stream, size: int) -> Stream:
         fields=("obs_type", "batch_id", "times", "value"),
         constants=(("sensor_id", "all sensors"), ("unit", "distinct values")),
     )
-    return gathered.to(named, id="count").to(t.PlotLines(groups=KEY, line=None, value_unit="unit"), id="chart_dac")
+    return gathered.to(named, id="count").to(t.PlotLines(groups=KEY, series=None, value_unit="unit"), id="chart_dac")

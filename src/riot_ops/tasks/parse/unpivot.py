@@ -29,9 +29,9 @@ class Unpivot(StatelessTask):
         The fields, all of one type, in the order of the output records.
     labels : tuple of str, bool, int or float, optional
         The label of each field, all of one type; by default the names of the fields.
-    label : str, default "name"
+    variable_name : str, default "name"
         Field for the label.
-    value : str, default "value"
+    value_name : str, default "value"
         Field for the value.
     keep : tuple of str, default ()
         Fields of the input record that each output record keeps, besides those of its order and time.
@@ -55,7 +55,8 @@ class Unpivot(StatelessTask):
 
     Examples
     --------
-    >>> ends = Unpivot(fields=("callee", "caller"), labels=(True, False), label="called", value="number").session()
+    >>> ends = Unpivot(fields=("callee", "caller"), labels=(True, False), variable_name="called", value_name="number")
+    >>> ends = ends.session()
     >>> ends.push({"caller": "17", "callee": "42"})
     [{'called': True, 'number': '42', 'ordinal': 0}, {'called': False, 'number': '17', 'ordinal': 1}]
     """
@@ -67,8 +68,8 @@ class Unpivot(StatelessTask):
 
     fields: Names
     labels: Annotated[Sequence[str] | Sequence[bool] | Sequence[float] | None, OWN_CHECK] = None
-    label: str = "name"
-    value: str = "value"
+    variable_name: str = "name"
+    value_name: str = "value"
     keep: Names = ()
 
     def validate(self) -> None:
@@ -83,9 +84,9 @@ class Unpivot(StatelessTask):
             if len(self.labels) != len(names):
                 raise ConfigError(f"labels must be {len(names)}, one per field, got {value_text(self.labels)}")
             object.__setattr__(self, "labels", tuple(self.labels))
-        added = [self.label, self.value, *self.keep]
+        added = [self.variable_name, self.value_name, *self.keep]
         if len(set(added)) < len(added):
-            raise ConfigError(f"label, value and keep must not name a field twice, got {added}")
+            raise ConfigError(f"variable_name, value_name and keep must not name a field twice, got {added}")
 
     @property
     def _labels(self) -> pa.Array:
@@ -95,7 +96,7 @@ class Unpivot(StatelessTask):
         return dict.fromkeys((*self.fields, *self.keep), "any")
 
     def writes(self) -> frozenset[str]:
-        return frozenset({self.label, self.value})
+        return frozenset({self.variable_name, self.value_name})
 
     def expands(self) -> bool:
         return True
@@ -105,12 +106,11 @@ class Unpivot(StatelessTask):
         types = {name: schema.field(name).type for name in self.fields}
         if len({dtype for dtype in types.values() if not pa.types.is_null(dtype)}) > 1:
             raise ConfigError(f"unpivot needs fields of one type, got {value_text(types)}")
-        names = [
-            n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in (self.label, self.value)
-        ]
+        added = (self.variable_name, self.value_name)
+        names = [n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in added]
         out = pa.schema([schema.field(name) for name in names])
-        out = out.append(pa.field(self.label, self._labels.type))
-        return with_next_ordinal(out.append(pa.field(self.value, self._value_type(schema))))
+        out = out.append(pa.field(self.variable_name, self._labels.type))
+        return with_next_ordinal(out.append(pa.field(self.value_name, self._value_type(schema))))
 
     def _value_type(self, schema: pa.Schema) -> pa.DataType:
         types = [schema.field(name).type for name in self.fields]
@@ -124,8 +124,8 @@ class Unpivot(StatelessTask):
         sources = [batch.column(name) for name in self.fields]
         values = pa.concat_arrays([c.cast(dtype) if pa.types.is_null(c.type) else c for c in sources])
         new = {
-            self.label: self._labels.take(pa.array(places)),
-            self.value: values.take(pa.array(np.arange(k * n).reshape(k, n).T.ravel())),
+            self.variable_name: self._labels.take(pa.array(places)),
+            self.value_name: values.take(pa.array(np.arange(k * n).reshape(k, n).T.ravel())),
             next_ordinal(batch.schema.names): pa.array(places),
         }
         columns = [new[f.name] if f.name in new else batch.column(f.name).take(rows) for f in schema]
@@ -142,5 +142,5 @@ class Unpivot(StatelessTask):
             }
         )
         yield Case(cls(fields=("b", "a"), labels=(True, False), keep=("n",)), batch)
-        yield Case(cls(fields=("b",), label="which", value="a"), batch, "names")
+        yield Case(cls(fields=("b",), variable_name="which", value_name="a"), batch, "names")
         yield Case(cls(fields=("n", "seq"), labels=(1.5, 2), keep=("a", "b")), batch, "numbers")

@@ -58,7 +58,7 @@ class PlotLines(StatelessTask):
     ----------
     groups : tuple of str, default ("sensor_id", "obs_type")
         Fields whose values form the title of a chart.
-    line : str or None, default "analytic"
+    series : str or None, default "analytic"
         List field with the line that each result belongs to; None: one line.
     value, time : str, default "value" and "times"
         List fields with the numbers and their times, as made by :class:`Collect`.
@@ -94,7 +94,7 @@ class PlotLines(StatelessTask):
     Examples
     --------
     >>> from datetime import UTC, datetime
-    >>> plot = PlotLines(groups=("sensor_id",), line=None).session()
+    >>> plot = PlotLines(groups=("sensor_id",), series=None).session()
     >>> times = [datetime(2026, 1, 1, 12, m, tzinfo=UTC) for m in range(3)]
     >>> chart = plot.push({"sensor_id": "a/b", "batch_id": 0, "times": times, "value": [1.0, 3.0, 2.0]})[0]
     >>> chart["name"], chart["data"][:4]
@@ -106,7 +106,7 @@ class PlotLines(StatelessTask):
     reentrant: ClassVar[bool] = False  # matplotlib is not thread-safe
 
     groups: Names = ("sensor_id", "obs_type")
-    line: str | None = "analytic"
+    series: str | None = "analytic"
     value: str = "value"
     time: str = "times"
     predictions: str | None = None
@@ -124,7 +124,7 @@ class PlotLines(StatelessTask):
         return {**dict.fromkeys([*self.groups, *self._lists()], "any"), **unit}
 
     def _lists(self) -> list[str]:
-        return [name for name in (self.time, self.value, self.line, self.predictions) if name is not None]
+        return [name for name in (self.time, self.value, self.series, self.predictions) if name is not None]
 
     def writes(self) -> frozenset[str]:
         return frozenset({NAME, DATA})
@@ -193,7 +193,7 @@ class PlotLines(StatelessTask):
         times, present = microseconds(lists[0])
         values, _ = float_column(lists[1].cast(pa.float64(), safe=False))
         n = len(values)
-        labels = [self.value] * n if self.line is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
+        labels = [self.value] * n if self.series is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
         ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.predictions is None else lists[-1].cast(PREDICTED)])
         predicted, _ = float_column(ahead.values)
         return Points(
@@ -222,7 +222,7 @@ class PlotLines(StatelessTask):
             }
         )  # fmt: skip
         yield Case(cls(), batch)
-        yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch, "one line")
+        yield Case(cls(groups=("obs_type",), series=None, width=300, height=200), batch, "one line")
         fans = [[None, [1.0, None, float("inf")], [], [2.0, 3.0]], [[1.0]], [], None, [None]]
         more = batch.append_column("predictions", pa.array(fans, pa.list_(PREDICTED)))
         more = more.append_column("unit", pa.array(["°C", None, "<", "", "m/s"]))

@@ -44,7 +44,7 @@ def test_dictionary_encoded_words_are_equal():
 
 
 def test_other_fields():
-    session = CountSpamWords(by="w", label="bad", count="n").session()
+    session = CountSpamWords(by="w", flag="bad", count="n").session()
     assert session.push({"w": "a", "n": 3, "bad": True}) == []
     assert session.push({"w": "a", "n": 3, "bad": None})[0]["count_bad"] == 3
 

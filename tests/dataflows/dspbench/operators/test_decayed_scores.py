@@ -46,10 +46,10 @@ def test_sums_equal_dicts(batches, decay, threshold):
 
 def test_names_of_fields_and_the_end():
     rows = [{"event_time": NOON, "machine": 7, "x": 2.0}]
-    session = DecayedScores(thing="machine", score="x", output="sum", time="at").session()
+    session = DecayedScores(item="machine", value="x", output="sum", time="at").session()
     assert session.push_many(rows) == []
     assert session.flush() == [{"event_time": NOON, "machine": 7, "x": 2.0, "sum": 2.0, "ordinal": 0, "at": NOON}]
-    lost = DecayedScores(thing="machine", score="x", partial=False).session()
+    lost = DecayedScores(item="machine", value="x", partial=False).session()
     assert lost.push_many(rows) + lost.flush() == []
 
 

@@ -52,7 +52,7 @@ def summed(batch, decay):
 def test_rates_are_sums_over_all_events(rows, decay, size, per_word):
     batch = batch_of(rows)
     wanted = list(summed(batch, decay))
-    common = {"decay": decay, "amount": "amount", "flag": "adds"}
+    common = {"decay": decay, "weight": "amount", "flag": "adds"}
     sketch = DecayingRate(fields=("key",), capacity=500, per_word=per_word, **common)
     for task in (DecayingRate(by="key", **common), sketch):
         session = task.session()
@@ -116,7 +116,7 @@ def test_sizes_of_a_sketch():
 
 
 def test_rejected_records():
-    session = DecayingRate(amount="n", output="n").session()
+    session = DecayingRate(weight="n", output="n").session()
     good = {"event_time": NOON, "n": 2.0}
     for wrong in ({"event_time": None}, {"n": -1.0}, {"n": float("inf")}):
         session.push({**good, **wrong})

@@ -276,7 +276,7 @@ def _stats(stream: str, store: str, broker: str) -> Dataflow:
     obs = _parsed(flow, stream)
     average = obs.to(_average("value", KEY), id="average")
     gathered = average.to(t.Collect(size=10_000, groups=("obs_type",)), id="gather")
-    drawn = gathered.to(t.PlotLines(groups=("obs_type",), line="sensor_id", value="average"), id="chart")
+    drawn = gathered.to(t.PlotLines(groups=("obs_type",), series="sensor_id", value="average"), id="chart")
     distinct = obs.to(t.DistinctCount(by=("obs_type",)), id="distinct")
     return flow.sink("stats", drawn, _trend(obs, "value", KEY), distinct)
 

@@ -95,7 +95,7 @@ class BatchOutliers(TimeBatchTask):
 
     Parameters
     ----------
-    score : str, default "score"
+    value : str, default "score"
         Numeric field with the score.
     latest : str or None, default None
         Numeric field with the latest reading, which must also stand out; None: the score itself.
@@ -152,7 +152,7 @@ class BatchOutliers(TimeBatchTask):
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
 
-    score: str = "score"
+    value: str = "score"
     latest: str | None = None
     method: Literal["median", "top"] = "median"
     spread: float = 2 * math.sqrt(2)
@@ -167,7 +167,7 @@ class BatchOutliers(TimeBatchTask):
             raise ConfigError(f"output and time must be different fields, got {self.output!r} for both")
 
     def numeric_fields(self) -> tuple[str, ...]:
-        return (self.score,) if self.latest is None else (self.score, self.latest)
+        return (self.value,) if self.latest is None else (self.value, self.latest)
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output} if self.time is None else {self.output, self.time})
@@ -177,10 +177,10 @@ class BatchOutliers(TimeBatchTask):
         return with_field(self.with_time_field(schema), pa.field(self.output, pa.bool_()))
 
     def results(self, batch: pa.RecordBatch, edges: Numbers, state: State) -> pa.RecordBatch:
-        scores, _ = float_column(batch.column(self.score))
+        scores, _ = float_column(batch.column(self.value))
         room, out = np.empty(scores.size), np.empty(scores.size, np.bool_)
         if self.method == "median":
-            latest, _ = float_column(batch.column(self.latest or self.score))
+            latest, _ = float_column(batch.column(self.latest or self.value))
             _by_median(scores, latest, edges, self.spread, self.margin, room, out)
         else:
             _largest(scores, edges, self.k, room, out)
@@ -194,6 +194,6 @@ class BatchOutliers(TimeBatchTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = example_batches()
-        yield Case(cls(score="cpu", spread=1.0), batch)
-        yield Case(cls(score="memory", latest="cpu", spread=-10.0, by=("rack",), emit_all=True, time="at"), batch)
-        yield Case(cls(score="cpu", method="top", k=1, output="best", partial=False), batch)
+        yield Case(cls(value="cpu", spread=1.0), batch)
+        yield Case(cls(value="memory", latest="cpu", spread=-10.0, by=("rack",), emit_all=True, time="at"), batch)
+        yield Case(cls(value="cpu", method="top", k=1, output="best", partial=False), batch)

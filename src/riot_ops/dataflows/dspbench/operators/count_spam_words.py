@@ -54,7 +54,7 @@ class CountSpamWords(KeyedTask):
 
     Parameters
     ----------
-    label : str, default "spam"
+    flag : str, default "spam"
         Field with whether the message is spam; null: unlabelled.
     count : str, default "count"
         Field with the frequency of the word in the message, a whole number; other numbers are read as float64 and
@@ -101,7 +101,7 @@ class CountSpamWords(KeyedTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "1:0/1"
 
-    label: str = "spam"
+    flag: str = "spam"
     count: str = "count"
     table: str | None = None
     emit: Literal["each", "final"] = "each"
@@ -114,13 +114,13 @@ class CountSpamWords(KeyedTask):
             WordTable.load(self.table)
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.by[0]: "text", self.label: "any", self.count: "number"}
+        return {**super().requires(), self.by[0]: "text", self.flag: "any", self.count: "number"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        dtype = schema.field(self.label).type
+        dtype = schema.field(self.flag).type
         if not pa.types.is_boolean(dtype) and not pa.types.is_null(dtype):
-            raise ConfigError(f"{self.name()} needs booleans in the field {self.label!r}, its input has {dtype}")
+            raise ConfigError(f"{self.name()} needs booleans in the field {self.flag!r}, its input has {dtype}")
         if self.emit == "final":
             word = schema.field(self.by[0])
             if pa.types.is_dictionary(word.type):  # the state holds words
@@ -142,7 +142,7 @@ class CountSpamWords(KeyedTask):
     ) -> pa.RecordBatch:
         if self.table is not None:
             self._load_from_table(batch.column(self.by[0]), slots, state, WordTable.load(self.table))
-        labels = truth_codes(batch.column(self.label))
+        labels = truth_codes(batch.column(self.flag))
         unlabelled = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
         found = [np.empty(slots.size if unlabelled.any() else 0, np.int64) for _ in OUTPUTS]
         _learn(slots, labels, count_column(batch.column(self.count)), state["bad"], state["good"], *found)

@@ -66,9 +66,9 @@ class DecayedScores(TimeBatchTask):
 
     Parameters
     ----------
-    thing : str, default "id"
+    item : str, default "id"
         Field that identifies the thing of a score.
-    score : str, default "score"
+    value : str, default "score"
         Numeric field with the score.
     decay : float > 0, default 0.02
         See above.
@@ -115,8 +115,8 @@ class DecayedScores(TimeBatchTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
 
-    thing: str = "id"
-    score: str = "score"
+    item: str = "id"
+    value: str = "score"
     decay: Positive = 0.02
     threshold: Positive | None = None
     output: str = "decayed"
@@ -127,26 +127,26 @@ class DecayedScores(TimeBatchTask):
             raise ConfigError(
                 f"by must be empty, since the things of all records are processed together; got {self.by!r}"
             )
-        names = [self.thing, self.score, self.output, *([] if self.time is None else [self.time])]
+        names = [self.item, self.value, self.output, *([] if self.time is None else [self.time])]
         if len(set(names)) < len(names):
-            raise ConfigError(f"thing, score, output and time must be different fields, got {', '.join(names)}")
+            raise ConfigError(f"item, value, output and time must be different fields, got {', '.join(names)}")
 
     def numeric_fields(self) -> tuple[str, ...]:
-        return (self.score,)
+        return (self.value,)
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.thing: "key"}
+        return {**super().requires(), self.item: "key"}
 
     def expands(self) -> bool:
         return True
 
     def writes(self) -> frozenset[str]:
-        return frozenset({self.thing, self.score, self.output, *(() if self.time is None else (self.time,))})
+        return frozenset({self.item, self.value, self.output, *(() if self.time is None else (self.time,))})
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         carried = [schema.field(name) for name in carried_fields(schema.names)]
-        added = [schema.field(self.thing), pa.field(self.score, pa.float64()), pa.field(self.output, pa.float64())]
+        added = [schema.field(self.item), pa.field(self.value, pa.float64()), pa.field(self.output, pa.float64())]
         return self.with_time_field(
             with_next_ordinal(pa.schema([*carried, *(f for f in added if f.name not in {k.name for k in carried})]))
         )
@@ -160,7 +160,7 @@ class DecayedScores(TimeBatchTask):
             return pa.RecordBatch.from_pylist([], schema)
         before = state["things"][0]
         known = 0 if before is None else before.num_rows
-        rows = pa.RecordBatch.from_arrays([batch.column(self.thing)], names=["thing"])
+        rows = pa.RecordBatch.from_arrays([batch.column(self.item)], names=["thing"])
         every = rows if before is None else concat_batches([before.select(["thing"]), rows])
         numbers = key_numbers([every.column("thing")], every.num_rows)
         things = numbers[known:]
@@ -175,7 +175,7 @@ class DecayedScores(TimeBatchTask):
             np.empty(n),
         )
         threshold = 0.5 / -math.expm1(-self.decay) if self.threshold is None else self.threshold
-        scores, _ = float_column(batch.column(self.score))
+        scores, _ = float_column(batch.column(self.value))
         _, state["reset"][0] = _decay(
             things, scores, edges, math.exp(-self.decay), threshold, bool(state["reset"][0]), known, total, last,
             out_thing, out_batch, out_total, out_last,
@@ -187,8 +187,8 @@ class DecayedScores(TimeBatchTask):
         )
         final = batch.take(pa.array(edges[1:] - 1)).take(pa.array(out_batch))
         columns = {name: final.column(name) for name in carried_fields(batch.schema.names)}
-        columns |= {self.score: pa.array(out_last), self.output: pa.array(out_total)}
-        columns |= {self.thing: names.take(pa.array(out_thing)), next_ordinal(batch.schema.names): pa.array(out_thing)}
+        columns |= {self.value: pa.array(out_last), self.output: pa.array(out_total)}
+        columns |= {self.item: names.take(pa.array(out_thing)), next_ordinal(batch.schema.names): pa.array(out_thing)}
         if self.time is not None:
             columns[self.time] = final.column("event_time")
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
@@ -196,8 +196,8 @@ class DecayedScores(TimeBatchTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         batch = example_batches()
-        yield Case(cls(thing="rack", score="cpu", decay=0.5), batch)
-        yield Case(cls(thing="rack", score="memory", threshold=3.0, output="sum", time="at", partial=False), batch)
+        yield Case(cls(item="rack", value="cpu", decay=0.5), batch)
+        yield Case(cls(item="rack", value="memory", threshold=3.0, output="sum", time="at", partial=False), batch)
 
 
 def _padded(table: pa.RecordBatch | None, name: str, size: int) -> npt.NDArray[np.float64]:

@@ -54,7 +54,7 @@ class DecayingRate(SketchTask, KeyedTask):
     ----------
     decay : float, in (0, 1), default 0.9672
         Share of an event that remains after one second.
-    amount : str, optional
+    weight : str, optional
         Numeric field, >= 0, with the weight of a record; by default 1.
     flag : str, optional
         Boolean field: whether a record counts, or only queries the rate; by default all records count.
@@ -112,7 +112,7 @@ class DecayingRate(SketchTask, KeyedTask):
     pattern: ClassVar[str] = "Aggregate"
 
     decay: Probability = 0.9672
-    amount: str | None = None
+    weight: str | None = None
     flag: str | None = None
     output: str = "rate"
     fields: Names = ()
@@ -150,7 +150,7 @@ class DecayingRate(SketchTask, KeyedTask):
             **({} if self.flag is None else {self.flag: "any"}),
             **dict.fromkeys((*self.fields, *self.asks), "key"),
         }
-        return needs if self.amount is None else {**needs, self.amount: "number"}
+        return needs if self.weight is None else {**needs, self.weight: "number"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -175,13 +175,13 @@ class DecayingRate(SketchTask, KeyedTask):
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         wrong = ~microseconds(batch.column("event_time"))[1]
         dead.reject(batch, wrong, "no_event_time", "the event time is missing")
-        if self.amount is not None:
-            amounts, _ = float_column(batch.column(self.amount))
+        if self.weight is not None:
+            amounts, _ = float_column(batch.column(self.weight))
             for bad, reason, text in (
                 (np.isinf(amounts), "not_finite", "infinite"),
                 (amounts < 0, "out_of_range", "negative"),
             ):
-                dead.reject(batch, bad & ~wrong, reason, f"{self.amount} is {text}")
+                dead.reject(batch, bad & ~wrong, reason, f"{self.weight} is {text}")
                 wrong |= bad
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
@@ -195,8 +195,8 @@ class DecayingRate(SketchTask, KeyedTask):
         adds = np.ones(n, np.bool_)
         if self.flag is not None:
             adds = np.asarray(batch.column(self.flag).cast(pa.bool_()).fill_null(False))
-        if self.amount is not None:
-            values, _ = float_column(batch.column(self.amount))
+        if self.weight is not None:
+            values, _ = float_column(batch.column(self.weight))
             missing = np.isnan(values)
             adds = adds & ~missing
             amounts *= np.where(missing, 0.0, values)
@@ -230,8 +230,8 @@ class DecayingRate(SketchTask, KeyedTask):
             }
         )
         yield Case(cls(by=("caller",)), batch)
-        yield Case(cls(decay=0.5, by=("caller",), amount="seconds", flag="new", output="seconds"), batch, "amounts")
+        yield Case(cls(decay=0.5, by=("caller",), weight="seconds", flag="new", output="seconds"), batch, "amounts")
         yield Case(cls(fields=("callee",), asks=("caller",), capacity=4, per_word=4, flag="new"), batch, "sketch")
         yield Case(
-            cls(by=("callee",), fields=("caller",), capacity=1, per_element=3, amount="seconds"), batch, "sketches"
+            cls(by=("callee",), fields=("caller",), capacity=1, per_element=3, weight="seconds"), batch, "sketches"
         )
