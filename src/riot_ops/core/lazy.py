@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from riot_ops.core.errors import did_you_mean
+
 __all__ = ["lazy_names"]
 
 
@@ -30,7 +32,8 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
 
     def load(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = "" if name.startswith("_") else did_you_mean(name, names())
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         path, _, attribute = modules[name].partition(":")
         module = import_module(path)
         if path.endswith(f".{name}") and not hasattr(module, name):
@@ -41,6 +44,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         return found
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        own = vars(sys.modules[package])
+        return sorted({*own.get("__all__", own), *modules, *(name for name in own if name.startswith("__"))})
 
     return load, names
