@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,14 @@ from riot_ops.streams.riotbench.city import city
 from riot_ops.streams.riotbench.fit import fit
 from riot_ops.streams.riotbench.grid import grid
 from riot_ops.streams.riotbench.taxi import taxi
+from riot_ops.streams.text_lines import TextLineSource
 
 __all__ = ["CATALOG", "LINES", "CatalogEntry", "catalog_entry", "generate"]
 
 #: The generated streams of lines by name.
-LINES = {**dspbench.STREAMS, **streambench.STREAMS}
+LINES: dict[str, Callable[..., TextLineSource]] = {
+    kind.stream: kind for suite in (dspbench, streambench) for kind in map(vars(suite).__getitem__, suite.__all__)
+}
 #: Maximum number of messages whose gaps are measured.
 MAX_GAPS = 5_000_000
 
@@ -179,9 +182,14 @@ def catalog_entry(name: str) -> CatalogEntry:
     >>> catalog_entry("grid").counted
     'meters'
     """
+    return _entry(name, CATALOG)
+
+
+def _entry(name: str, known: Iterable[str]) -> CatalogEntry:
+    """Return a stream of the catalogue; otherwise raise an error that lists the known names."""
     if name not in CATALOG:
         raise ConfigError(
-            f"there is no generated stream {name!r}; there are {', '.join(CATALOG)}{did_you_mean(name, CATALOG)}"
+            f"there is no generated stream {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
         )
     return CATALOG[name]
 
@@ -203,10 +211,5 @@ def generate(name: str, sensors: int | None = None, **options: Any) -> Source:
         if sensors is not None:
             raise ConfigError(f"the stream {name!r} has no sensors; got {sensors!r}")
         return LINES[name](**options)
-    if name not in CATALOG:
-        known = (*CATALOG, *LINES)
-        raise ConfigError(
-            f"there is no generated stream {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
-        )
-    entry = CATALOG[name]
+    entry = _entry(name, (*CATALOG, *LINES))
     return entry.generator(**({} if sensors is None else {entry.counted: sensors}), **options)

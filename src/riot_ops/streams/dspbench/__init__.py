@@ -1,7 +1,5 @@
 """The streams of DSPBench, generated in the formats of its data sets."""
 
-from collections.abc import Callable
-
 from riot_ops.streams.dspbench.adclicks import AdclicksSource
 from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.dspbench.bars import BarsSource
@@ -18,10 +16,8 @@ from riot_ops.streams.dspbench.tweets import TweetsSource
 from riot_ops.streams.dspbench.usage import UsageSource
 from riot_ops.streams.dspbench.visits import VisitsSource
 from riot_ops.streams.dspbench.weblog import WeblogSource
-from riot_ops.streams.text_lines import TextLineSource
 
 __all__ = [
-    "STREAMS",
     "AdclicksSource",
     "AdvertsSource",
     "BarsSource",
@@ -41,28 +37,3 @@ __all__ = [
     "VisitsSource",
     "WeblogSource",
 ]
-
-#: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., TextLineSource]] = {
-    kind.stream: kind
-    for kind in (
-        AdclicksSource,
-        AdvertsSource,
-        BarsSource,
-        CallsSource,
-        CardsSource,
-        EarningsSource,
-        EquipmentSource,
-        MailsSource,
-        MetersSource,
-        MotesSource,
-        RoundsSource,
-        TextSource,
-        TracesSource,
-        TrainingMailsSource,
-        TweetsSource,
-        UsageSource,
-        VisitsSource,
-        WeblogSource,
-    )
-}
