@@ -130,8 +130,9 @@ class Window(WindowTask, SketchTask):
 
     Sliding and unbounded windows give each record with its own fields and the aggregates, and have one state per key,
     which stays until its ``ttl``. A sliding window keeps the cells of each of its records; a record is merged a few
-    times, whatever the size. Those of a window of time, or with values or a sketch of them, are read once per key and
-    (micro-)batch, the others are rings that stay where they are.
+    times, whatever the size. Counts, sums, means, extremes, first and last values, variances, weighted means, matches
+    and shares are in rings that stay where they are; with another aggregate beside them, the cells of a window are read
+    once per key and (micro-)batch.
 
     Elsewhere a result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the
     microsecond before the window's end (for a session: before the multiple at which it was closed; for a current
@@ -181,7 +182,7 @@ class Window(WindowTask, SketchTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
 
     frame: Annotated[Frame | Duration | int | Mapping[str, Any] | None, OWN_CHECK] = None
     allowed_lateness: Duration = ZERO

@@ -25,7 +25,6 @@ from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats import clipping, exact_sum, rings, running
 from riot_ops.kernels.stats.hyperloglog import hash_values
-from riot_ops.windows import Sliding
 
 __all__ = [
     "CLIPPED",
@@ -47,6 +46,7 @@ __all__ = [
     "Lines",
     "MatchCounts",
     "Moments",
+    "Placed",
     "Products",
     "Stat",
     "Summaries",
@@ -131,6 +131,35 @@ def is_whole(dtype: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Rows with their places in rings, see :mod:`riot_ops.kernels.stats.rings`."""
+
+    slots: Numbers
+    place: Numbers
+    tail: Numbers
+    first: Numbers
+    held: Numbers
+    closing: Numbers
+    emitted: npt.NDArray[np.bool_]
+    rooms: Numbers
+
+    @classmethod
+    def empty(cls, slots: Numbers, rooms: Numbers) -> Placed:
+        """Return rows whose places are not known yet; ``rooms`` has the number of places of each key, or of all."""
+        place, tail, first, held, closing = np.empty((5, slots.size), np.int64)
+        return cls(slots, place, tail, first, held, closing, np.empty(slots.size, np.bool_), rooms)
+
+    def outputs(self) -> tuple[Any, ...]:
+        """Return what the kernels write that place rows."""
+        return self.place, self.tail, self.first, self.held, self.closing, self.emitted
+
+    def part(self, start: int, stop: int | None = None) -> Placed:
+        """Return some of the rows; with the same memory."""
+        slots, place, tail, first, held, closing, emitted = (one[start:stop] for one in (self.slots, *self.outputs()))
+        return Placed(slots, place, tail, first, held, closing, emitted, self.rooms)
+
+
+@dataclass(frozen=True)
 class Stat(ABC):
     """Cells of a group of records, for one field (or none)."""
 
@@ -175,19 +204,20 @@ class Stat(ABC):
         """Whether merging its cells, in any order, equals adding the records one by one to the bit."""
         return self.exact or (self.exact_integers and is_whole(schema.field(self.field).type))
 
-    def ring_fields(self, size: int) -> dict[str, StateField]:
-        """Declare the state of :meth:`slide` for windows of ``size`` records."""
+    def ring_fields(self, room: int, growable: bool) -> dict[str, StateField]:
+        """Declare the state of :meth:`slide`, with ``room`` places, which may become more if ``growable``."""
         raise NotImplementedError
 
-    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
-        """Add all rows, and return the cells of the windows of the last records that end at them.
-
-        ``before`` has the number of earlier records of the key; full frames have results for full windows alone.
-        """
+    def rings(self) -> dict[str, int]:
+        """Return the state fields with places, with the numbers in each."""
         raise NotImplementedError
 
-    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
-        """Return the cells of the window at the last record of some keys, which have had ``seen`` records."""
+    def slide(self, state: State, batch: pa.RecordBatch, placed: Placed) -> Cells:
+        """Add all rows, and return the cells of the windows that are emitted."""
+        raise NotImplementedError
+
+    def latest_window(self, state: State, slots: Numbers, tail: Numbers, first: Numbers, held: Numbers) -> Cells:
+        """Return the cells of the windows at the last records of some keys."""
         raise NotImplementedError
 
     @abstractmethod
@@ -273,25 +303,28 @@ class Counts(KernelStat):
         column = batch.column(self.field)
         return np.where(np.asarray(column.is_valid()), 0.0, np.nan) if column.null_count else NO_VALUES
 
-    def ring_fields(self, size: int) -> dict[str, StateField]:
+    def ring_fields(self, room: int, growable: bool) -> dict[str, StateField]:
         if not self._reads_values:
             return {}
-        (name,) = self._cell_names
-        return {f"{name}@window": StateField("int64"), f"{name}@ring": StateField("uint8", size)}
+        (ring,) = self.rings()
+        return {f"{self._cell_names[0]}@total": StateField("int64"), ring: StateField("int64", room, growable=growable)}
 
-    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
-        (name,), out = self._cell_names, np.empty(slots.size, np.int64)
-        assert isinstance(frame.size, int)
+    def rings(self) -> dict[str, int]:
+        return {f"{self._cell_names[0]}@before": 1} if self._reads_values else {}
+
+    def slide(self, state: State, batch: pa.RecordBatch, placed: Placed) -> Cells:
+        (name,) = self._cell_names
         if not self._reads_values:
-            counts = np.minimum(before + 1, frame.size)
-            return {name: counts[counts == frame.size] if frame.full else counts}
-        of = readonly(self.column(batch)), slots, before, frame.size, frame.full
-        found = rings.slide_counts(*of, state[f"{name}@ring"], state[f"{name}@window"], out)
-        return {name: out[:found]}
+            return {name: placed.held[placed.emitted]}
+        out = np.empty(placed.slots.size, np.int64)
+        of = placed.slots, placed.place, placed.first, placed.emitted, state[f"{name}@total"], state[f"{name}@before"]
+        return {name: out[: rings.slide_counts(readonly(self.column(batch)), *of, out)]}
 
-    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
+    def latest_window(self, state: State, slots: Numbers, tail: Numbers, first: Numbers, held: Numbers) -> Cells:
         (name,) = self._cell_names
-        return {name: state[f"{name}@window"][slots] if self._reads_values else np.minimum(seen, size)}
+        if not self._reads_values:
+            return {name: held}
+        return {name: state[f"{name}@total"][slots] - state[f"{name}@before"][slots, first]}
 
     @property
     def _reads_values(self) -> bool:
@@ -305,25 +338,33 @@ class RingStat(KernelStat):
     #: Kind of its cells.
     ring: ClassVar[int]
 
-    def ring_fields(self, size: int) -> dict[str, StateField]:
-        return {f"{self._cell_names[0]}@ring": StateField("float64", rings.WIDTHS[self.ring] * (size + 1))}
+    def ring_fields(self, room: int, growable: bool) -> dict[str, StateField]:
+        ((ring, width),) = self.rings().items()
+        head = StateField("float64", width)
+        return {f"{self._cell_names[0]}@head": head, ring: StateField("float64", width * room, growable=growable)}
 
-    def slide(self, state: State, batch: pa.RecordBatch, slots: Numbers, before: Numbers, frame: Sliding) -> Cells:
-        assert isinstance(frame.size, int)
+    def rings(self) -> dict[str, int]:
+        return {f"{self._cell_names[0]}@ring": rings.WIDTHS[self.ring]}
+
+    def slide(self, state: State, batch: pa.RecordBatch, placed: Placed) -> Cells:
         column = self.column(batch)
         numbers, rests = column if isinstance(column, tuple) else (column, NO_VALUES)
         plain, width = self._is_plain(batch), rings.WIDTHS[self.ring]
-        found = int(np.count_nonzero(before >= frame.size - 1)) if frame.full else slots.size
-        out = np.empty((1 if plain else width, found))
-        of = readonly(numbers), readonly(rests), slots, before, frame.size, frame.full
-        rings.slide_cells(self.ring, *of, state[f"{self._cell_names[0]}@ring"], np.empty(width), plain, out)
+        out = np.empty((1 if plain else width, int(np.count_nonzero(placed.emitted))))
+        of = placed.slots, placed.place, placed.tail, placed.closing, placed.emitted, placed.rooms
+        arrays: list[Any] = [readonly(numbers), readonly(rests), *of, *self._ring_arrays(state), np.empty(width)]
+        rings.slide_cells(*[self.ring, *arrays, plain, out])
         return dict(zip((self.plain,) if plain else self._cell_names, out, strict=False))
 
-    def latest_window(self, state: State, slots: Numbers, seen: Numbers, size: int) -> Cells:
-        width, ring = rings.WIDTHS[self.ring], state[f"{self._cell_names[0]}@ring"]
+    def latest_window(self, state: State, slots: Numbers, tail: Numbers, first: Numbers, held: Numbers) -> Cells:
+        width = rings.WIDTHS[self.ring]
         out = np.empty((width, slots.size))
-        rings.window_cells(self.ring, width, slots, seen, size, ring, np.empty(width), out)
+        heads, ring = self._ring_arrays(state)
+        rings.window_cells(self.ring, width, slots, tail, heads, ring, np.empty(width), out)
         return dict(zip(self._cell_names, out, strict=False))
+
+    def _ring_arrays(self, state: State) -> tuple[Any, Any]:
+        return state[f"{self._cell_names[0]}@head"], state[f"{self._cell_names[0]}@ring"]
 
     @functools.cached_property
     def plain(self) -> str:

@@ -37,8 +37,8 @@ from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggr
 from riot_ops.tasks.window.windowing.assigner import Assigner, TickingAssigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
-from riot_ops.tasks.window.windowing.latest_records import LatestRecords
 from riot_ops.tasks.window.windowing.reading_windows import ReadingWindows
+from riot_ops.tasks.window.windowing.ring_windows import RingWindows
 from riot_ops.tasks.window.windowing.running_windows import CONDENSED, RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.sliding_windows import SlidingWindows
@@ -110,7 +110,9 @@ class WindowTask(KeyedTask, ReadableState):
     def timed(self) -> bool:
         """Whether event times say which records belong to a window."""
         assigner = self.assigner
-        return isinstance(assigner, TimeAssigner) or (isinstance(assigner, SlidingWindows) and assigner.by_time)
+        return isinstance(assigner, TimeAssigner) or (
+            isinstance(assigner, (RingWindows, SlidingWindows)) and assigner.by_time
+        )
 
     @functools.cached_property
     def assigner(self) -> Assigner:
@@ -123,8 +125,8 @@ class WindowTask(KeyedTask, ReadableState):
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Sliding):
-            rings = isinstance(self.frame.size, int) and all(stat.slides for stat in stats)
-            return (LatestRecords if rings else SlidingWindows)(stats, self.frame, self.emit)
+            rings = all(stat.slides for stat in stats)
+            return (RingWindows if rings else SlidingWindows)(stats, self.frame, self.emit)
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, as_timedelta(self.allowed_lateness))
         if isinstance(self.frame, Calendar):
@@ -271,9 +273,7 @@ class WindowTask(KeyedTask, ReadableState):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assigner = cast(
-            "CountWindows | LatestRecords | ReadingWindows | RunningWindows | SlidingWindows", self.assigner
-        )
+        assigner = cast("CountWindows | RingWindows | ReadingWindows | RunningWindows | SlidingWindows", self.assigner)
         return assigner.run(self, batch, slots, state, dead)
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
