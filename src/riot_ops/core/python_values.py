@@ -69,6 +69,7 @@ def _convert_alike(values: Sequence[Any], want: pa.DataType) -> Cells:
 
 def _convert_by_kind(values: Sequence[Any], want: pa.DataType) -> Cells:
     """Convert the values of each Python type by themselves."""
+    values = [_arrow_value(value) for value in values]
     groups: dict[Any, list[int]] = {}
     for row, value in enumerate(values):
         groups.setdefault(_kind(value), []).append(row)
@@ -83,6 +84,18 @@ def _convert_by_kind(values: Sequence[Any], want: pa.DataType) -> Cells:
     if len(parts) == 1:
         return parts[0], bad
     return pa.concat_arrays(parts).take(pa.array(np.argsort(rows))), sorted(bad)
+
+
+def _arrow_value(value: Any) -> Any:
+    """Return a time or duration of NumPy in a form that Arrow reads, and None for one that is not a time."""
+    if not isinstance(value, np.datetime64 | np.timedelta64):
+        return value
+    unit = np.datetime_data(value.dtype)[0]
+    if np.isnat(value):
+        return None
+    if unit == "D" and isinstance(value, np.datetime64):
+        return value.item()
+    return value.astype(value.dtype.kind + "8[s]") if unit in ("D", "h", "m") else value
 
 
 def _kind(value: Any) -> Any:

@@ -105,7 +105,7 @@ class ResultCollector:
             unknown = next(name for name in result if name not in self.names)
             raise RecordError(
                 f"the function returned the field {unknown!r}, which its schema lacks; fields "
-                f"are {', '.join(self.schema.names)}",
+                f"are {', '.join(self.schema.names)}; further ones are declared by schema or, for map, adds",
                 reason="unknown_field",
             )
         for name, dtype, column, unconverted in self.checks:
