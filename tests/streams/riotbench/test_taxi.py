@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import OBSERVATIONS, RAW, TAXI
 from riot_ops.streams import taxi
-from riot_ops.streams.riotbench.taxi import BASE_MS, TaxiSource, taxi_decimals, taxi_ids
+from riot_ops.streams.riotbench.taxi import BASE_MS, TaxiSource, taxi_ids
 from tests.search import depth
 from tests.streams.records import check_any_split, micros, table
 
@@ -182,10 +182,3 @@ def test_ids_are_two_words_in_hexadecimal():
     out = np.zeros(64, np.uint8)
     taxi_ids(ids, 2, 2, out)
     assert out.tobytes().decode() == 2 * f"{0xABCDEF:016X}{2**64 - 1:016X}"
-
-
-def test_decimals_are_written_end_to_end():
-    out, ends = np.zeros(64, np.uint8), np.zeros(4, np.int64)
-    end = int(taxi_decimals(np.array([1250, -5, 0]), 2, out, ends))
-    assert out[:end].tobytes() == b"12.50-0.050.00"
-    assert ends.tolist() == [0, 5, 10, 14]

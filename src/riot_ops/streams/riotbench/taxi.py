@@ -19,6 +19,7 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.streams.generator import Format, GeneratedSource, observation_batch, wide_schema
 from riot_ops.streams.noise import derive_key, hash64, normal, uniform
 from riot_ops.streams.text import pack, write_bytes, write_decimal, write_digits, write_hex, write_part
+from riot_ops.streams.text_lines import format_decimals, format_times
 
 __all__ = ["BASE_MS", "TaxiSource", "taxi"]
 
@@ -268,25 +269,6 @@ def taxi_ids(ids: Any, word: Any, repeat: Any, out: Any) -> None:
             p = write_bytes(out, p, out, start, start + 32)
 
 
-@kernel
-def taxi_times(base_minute: Any, minutes: Any, trip: Any, out: Any) -> None:
-    """The times at which trips began, as text of 19 characters."""
-    p = 0
-    for i in range(minutes.size):
-        p = _write_time(out, p, base_minute + minutes[i] - trip[i, 0] // 60)
-
-
-@kernel
-def taxi_decimals(scaled: Any, decimals: Any, out: Any, ends: Any) -> Any:
-    """Scaled numbers as text, end to end."""
-    p = 0
-    ends[0] = 0
-    for i in range(scaled.size):
-        p = write_decimal(out, p, scaled[i], decimals, False)
-        ends[i + 1] = p
-    return p
-
-
 # -- source
 
 
@@ -450,25 +432,20 @@ class TaxiSource(GeneratedSource):
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
         ids, minutes, card, values = self._values(start, end)
-        n = end - start
-        text = np.empty(n * 19, np.uint8)
-        taxi_times(BASE_MS // 60_000, minutes, values, text)
+        begun = BASE_MS // 1000 + (minutes - values[:, 0] // 60) * 60
         columns: dict[str, pa.Array] = {
             "seq": pa.array(np.arange(start, end)),
             "event_time": timestamp_column(BASE_MS * 1000 + minutes * 60_000_000),
             "taxi_identifier": _ids(ids, 0, 1),
             "hack_license": _ids(ids, 2, 1),
-            "pickup_datetime": text_column(text, np.arange(0, 19 * n + 1, 19, dtype=np.int32)),
+            "pickup_datetime": format_times(begun, "s", " "),
             "payment_type": pa.array(["CSH", "CRD"]).take(pa.array(card.astype(np.int8))),
         }
         schema = wide_schema(TAXI)
         for f, name in enumerate(FIELDS):
-            column = pa.array(values[:, f] / SCALES[f])
-            if pa.types.is_string(schema.field(name).type):  # coordinates travel as text
-                size, offsets = np.empty(n * 16, np.uint8), np.empty(n + 1, np.int32)
-                p = taxi_decimals(np.ascontiguousarray(values[:, f]), 6, size, offsets)
-                column = text_column(size[:p], offsets)
-            columns[name] = column
+            numbers = values[:, f] / SCALES[f]
+            is_text = pa.types.is_string(schema.field(name).type)  # coordinates travel as text
+            columns[name] = format_decimals(numbers, 6) if is_text else pa.array(numbers)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
