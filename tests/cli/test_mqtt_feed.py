@@ -60,9 +60,9 @@ def call(*words):
 @pytest.mark.long
 @pytest.mark.integration
 def test_stats_over_a_broker_with_tls_and_login(secured, certificates, tmp_path, caplog):
-    files = {"ca_file": "ca.crt", "certificate": "server.crt", "key": "server.key"}
+    files = {"ca_file": "ca.crt", "certificate": "server.crt", "private_key": "server.key"}
     files = {name: str(certificates / file) for name, file in files.items()}
-    words = ["--ca-file", files["ca_file"], "--certificate", files["certificate"], "--private-key", files["key"]]
+    words = [word for name, file in files.items() for word in (f"--{name.replace('_', '-')}", file)]
     done = threading.Event()
     login = {"username": "riot", "password": Secret(PASSWORD)}
     publishing = threading.Thread(target=publish_until, args=(done, secured.tls), kwargs={**files, **login})
