@@ -24,7 +24,7 @@ from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
 
-__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream", "readable_streams", "sinks_by_node"]
+__all__ = ["ReadableStreams", "bind_sinks", "bind_sources", "end_sinks", "read_stream", "sinks_by_node"]
 
 
 def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict[str, Any]:
@@ -186,10 +186,22 @@ def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
 
 
-def readable_streams(sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> list[str]:
-    """Return the names of the streams that :func:`read_stream` can read."""
-    readable = {name for name, sink in sinks.items() if type(sink).table is not Sink.table}
-    return [stream for stream, targets in routes.items() if readable.intersection(targets)]
+class ReadableStreams:
+    """The streams of a run that can be read by name: those that end in memory or in Parquet files."""
+
+    flow: Graph
+    sinks: Mapping[str, Sink]
+    routes: Mapping[str, list[str]]
+
+    def __getitem__(self, stream: str) -> pa.Table:
+        return read_stream(self.flow, self.sinks, self.routes, stream)
+
+    def __iter__(self) -> Iterator[str]:
+        readable = {name for name, sink in self.sinks.items() if type(sink).table is not Sink.table}
+        return (stream for stream, targets in self.routes.items() if readable.intersection(targets))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def read_stream(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
-from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream, readable_streams
+from riot_ops.runtime.binding import ReadableStreams, bind_sinks, bind_sources, end_sinks
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference, fingerprint
@@ -55,7 +55,7 @@ _log = logging.getLogger("riot_ops")
 
 
 @dataclass
-class Result:
+class Result(ReadableStreams):
     """The result of a local run.
 
     ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; for other streams
@@ -66,18 +66,6 @@ class Result:
     summary: Summary
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
-
-    def __getitem__(self, stream: str) -> pa.Table:
-        return read_stream(self.flow, self.sinks, self.routes, stream)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(readable_streams(self.sinks, self.routes))
-
-    def __len__(self) -> int:
-        return len(readable_streams(self.sinks, self.routes))
-
-    def __contains__(self, stream: object) -> bool:
-        return stream in readable_streams(self.sinks, self.routes)
 
     @property
     def errors(self) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from riot_ops.graph.plan import Plan
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
-from riot_ops.runtime.binding import end_sinks, read_stream, readable_streams
+from riot_ops.runtime.binding import ReadableStreams, end_sinks
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
@@ -64,7 +64,7 @@ class QuerySetup:
         return SinkRoutes(self.routes, {**self.sinks, **self.driver_sinks}, self.flow.result_ordinals())
 
 
-class Query:
+class Query(ReadableStreams):
     """A running dataflow on Spark.
 
     Attributes
@@ -78,7 +78,7 @@ class Query:
     """
 
     def __init__(self, setup: QuerySetup, streaming: Any, lock: FolderLock) -> None:
-        self.flow = setup.flow
+        self.flow, self.sinks, self.routes = setup.flow, setup.sinks, setup.routes
         self.plan = setup.stages
         self.streaming = streaming
         self.summary: Summary = Summary()
@@ -110,7 +110,7 @@ class Query:
         if not active:
             self._count_unreported()
         for name, sink in self._setup.driver_sinks.items():
-            sink.drain(self._setup.sinks[name], self._seen if active else None)
+            sink.drain(self.sinks[name], self._seen if active else None)
         if active:
             self.summary.seconds = time.time() - self._started
         return self.summary
@@ -139,7 +139,7 @@ class Query:
                 self.poll()
                 if not self.active:
                     self._raise_if_cut_off()
-                    end_sinks(self.flow, self._setup.sinks, self._setup.routes)
+                    end_sinks(self.flow, self.sinks, self.routes)
                 check()
                 return self.summary
             except BaseException as error:
@@ -156,7 +156,7 @@ class Query:
         self._stopped = True
         self.streaming.stop()
         self.poll()
-        end_sinks(self.flow, self._setup.sinks, self._setup.routes)
+        end_sinks(self.flow, self.sinks, self.routes)
         self.close()
 
     def close(self) -> None:
@@ -172,20 +172,10 @@ class Query:
     def __getitem__(self, stream: str) -> pa.Table:
         """Read the records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
         self.poll()
-        return read_stream(self.flow, self._setup.sinks, self._setup.routes, stream)
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the streams that can be read."""
-        return iter(readable_streams(self._setup.sinks, self._setup.routes))
-
-    def __len__(self) -> int:
-        return len(readable_streams(self._setup.sinks, self._setup.routes))
+        return super().__getitem__(stream)
 
     def __bool__(self) -> bool:
         return True  # also a query none of whose streams can be read
-
-    def __contains__(self, stream: object) -> bool:
-        return stream in readable_streams(self._setup.sinks, self._setup.routes)
 
     def _new_progress(self) -> list[dict[str, Any]]:
         """Return Spark's reports of micro-batches since the last call."""
