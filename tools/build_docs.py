@@ -29,7 +29,7 @@ from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import Task, registered_tasks
 from riot_ops.tasks import PRESETS
 from riot_ops.testing.parameter_names import parameter_uses
-from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+from riot_ops.testing.parameter_table import PARAMETERS
 from riot_ops.testing.public_callables import public_callables
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,7 +93,8 @@ def parameter_page() -> str:
     lines = [
         "# Parameters",
         "",
-        "A parameter's name has one type and one meaning in all tasks, builders of applications, sources and sinks.",
+        "A parameter's name has one type and one meaning in all tasks, applications, sources, sinks, tables,",
+        "functions, verbs of streams, runners and back ends; an object may take some of its forms or choices.",
         'A duration is a timedelta or a text such as `"1h30m"`. `riot_ops.testing.check_parameter_names` checks this,',
         "for your own tasks, too.",
         "",
@@ -104,8 +105,6 @@ def parameter_page() -> str:
         owners = [owner for found in uses[name].values() for owner in found]
         where = ", ".join(owners) if len(owners) <= 4 else f"{', '.join(owners[:3])} and {len(owners) - 3} others"
         lines.append(f"| `{name}` | {declared.replace('|', 'or')} | {meaning} | {where} |")
-    lines += ["", "## Exceptions", "", "| name | used with another type by | why |", "|---|---|---|"]
-    lines += [f"| `{name}` | {owners} | {reason} |" for name, (reason, owners) in sorted(EXCEPTIONS.items())]
     return "\n".join(lines) + "\n"
 
 

@@ -140,7 +140,9 @@ CASES: dict[str, list[Exact]] = {
     "TRD": [
         Exact(t.Trend(value="v"), lambda v: [min(v[: i + 1]) for i in range(len(v))], "min"),
         Exact(
-            t.Trend(value="v", size=3 * MICRO), lambda v: [max(v[max(i - 2, 0) : i + 1]) for i in range(len(v))], "max"
+            t.Trend(value="v", window=3 * MICRO),
+            lambda v: [max(v[max(i - 2, 0) : i + 1]) for i in range(len(v))],
+            "max",
         ),
     ],
     "PDL": [Exact(PairDelay(value="v", role="role"), delays, "delay")],
@@ -182,7 +184,7 @@ CASES: dict[str, list[Exact]] = {
     ],
     "SLW": [
         Exact(
-            t.SlidingWindow(size=MICRO, fields="v"),
+            t.SlidingWindow(window=MICRO, fields="v"),
             lambda v: [x for i in range(len(v)) for x in (*v[i - 1 : i], v[i])],
         )
     ],

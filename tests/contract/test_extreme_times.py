@@ -42,8 +42,8 @@ WEEKS = [
     t.SlidingTotals(totals={"n": None}, every="7d"),
     t.SortByEventTime(allowed_lateness="7d"),
     t.SortByEventTime(allowed_lateness="7d", scope="key", by="key"),
-    t.WeightedAverage(value="value", weight="value", period="month", start="start"),
-    t.WeightedAverage(value="value", weight="value", last=2, start="start"),
+    t.WeightedAverage(value="value", weight="value", calendar="month", start="start"),
+    t.WeightedAverage(value="value", weight="value", window=2, start="start"),
     t.Deduplicate(by="key", ttl="7d"),
     t.KalmanFilter(by="key", ttl="10000d"),
 ]

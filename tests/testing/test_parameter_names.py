@@ -23,7 +23,7 @@ from riot_ops import ConfigError
 from riot_ops.core.parameters import OWN_CHECK, Duration
 from riot_ops.testing import check_parameter_names
 from riot_ops.testing.parameter_names import covers, other_word, parameter_uses
-from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS, SYNONYMS
+from riot_ops.testing.parameter_table import PARAMETERS, SYNONYMS
 from riot_ops.testing.public_callables import public_callables
 
 if TYPE_CHECKING:
@@ -92,17 +92,12 @@ def test_real_types_are_declared():
     assert hidden <= {"df", "estimator", "initial", "rows", "sinks", "source", "sources", "spark", "totals"}
 
 
-def test_table_and_exceptions_have_nothing_unused(public):
-    uses = parameter_uses(public)
-    assert set(PARAMETERS) == set(uses)
-    for name, (reason, owners) in EXCEPTIONS.items():
-        declared = PARAMETERS[name][0]
-        others = {owner for written, found in uses[name].items() if not covers(declared, written) for owner in found}
-        assert set(owners.split(", ")) == others and reason.endswith("."), name
+def test_table_has_nothing_unused(public):
+    assert set(PARAMETERS) == set(parameter_uses(public))
 
 
 def test_table_has_one_word_for_each_meaning():
-    assert {name for name in PARAMETERS if other_word(name) and name not in EXCEPTIONS} == set()
+    assert {name for name in PARAMETERS if other_word(name)} == set()
     meanings = [meaning for _, meaning in PARAMETERS.values()]
     assert {one for one in meanings if meanings.count(one) > 1} <= {
         "Ends of the ramp of the ratio.",  # one for each score of voip_stream
@@ -155,13 +150,6 @@ class Summed:
 def test_other_type_is_reported(objects, message):
     with pytest.raises(AssertionError, match=message):
         check_parameter_names(objects)
-
-
-def test_exception_is_for_its_owners_alone():
-    def mine(period: Literal["minute"]): ...
-
-    with pytest.raises(AssertionError, match="period: mine has \"'minute'\", and the table of names 'duration'"):
-        check_parameter_names([mine])
 
 
 def test_name_without_meaning_is_reported_unless_given():

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS, SYNONYMS
+from riot_ops.testing.parameter_table import PARAMETERS, SYNONYMS
 
 __all__ = ["PARAMETERS", "check_parameter_names", "covers", "other_word", "parameter_uses"]
 
@@ -64,15 +64,13 @@ def check_parameter_names(
     problems = []
     for name, found in sorted(parameter_uses(objects).items()):
         declared, meaning = table.get(name, ("", ""))
-        excepted = EXCEPTIONS.get(name, ("", ""))[1].split(", ")
         for written, owners in found.items():
             shown = f"{name}: {', '.join(owners)} has {written!r}"
-            wrong = [owner for owner in owners if owner not in excepted]
             if not meaning:
                 hint = other_word(name)
                 problems.append(f"{shown}, and the table of names has no meaning{f'; {hint}' if hint else ''}")
-            elif not covers(declared, written) and wrong:
-                problems.append(f"{name}: {', '.join(wrong)} has {written!r}, and the table of names {declared!r}")
+            elif not covers(declared, written):
+                problems.append(f"{shown}, and the table of names {declared!r}")
     if problems:
         raise AssertionError("\n".join(problems))
 
@@ -84,7 +82,7 @@ def covers(declared: str, written: str) -> bool:
     (True, False)
     """
     if declared == "function":
-        return written == "Any" or written.startswith("Callable")
+        return written.startswith("Callable")
     forms = set(written.split(" or "))
     if declared == "tuple of str":  # one name stands for a tuple of it
         forms -= {"str"} if len(forms) > 1 else set()

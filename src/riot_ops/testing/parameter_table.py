@@ -1,6 +1,6 @@
-"""The names of parameters: the type and the meaning of each, and the uses that do not follow yet."""
+"""The names of parameters: the type and the meaning of each, and words that riot_ops has others for."""
 
-__all__ = ["EXCEPTIONS", "PARAMETERS", "SYNONYMS"]
+__all__ = ["PARAMETERS", "SYNONYMS"]
 
 #: By name, its type and its meaning; ``docs/parameters.md`` shows them.
 PARAMETERS: dict[str, tuple[str, str]] = {
@@ -49,7 +49,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "by": ("tuple of str", "Fields that form the key."),
     "ca_file": ("str", "File with the certificates of trusted authorities."),
     "calendar": (
-        "'minute' or 'hour' or 'day' or 'week' or 'month'",
+        "'minute' or 'hour' or 'day' or 'week' or 'month' or 'year'",
         "Unit of the calendar whose records belong together.",
     ),
     "capacity": ("int", "Number of values that a sketch or a cache is sized for."),
@@ -194,7 +194,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "labelled": ("bool", "Whether lines have the true class."),
     "labels": ("tuple of str or tuple of bool or tuple of float", "The label of each field, or of each row."),
     "languages": ("tuple of str", "Languages to score."),
-    "last": ("int", "Number of records in the average."),
     "latest": ("str", "Numeric field with the latest reading, which must also stand out."),
     "layout": ("choice", "How values are arranged in records."),
     "learner": ("'interval' or 'greedy' or 'thompson' or 'optimistic'", "How an action is chosen."),
@@ -416,6 +415,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "sums": ("bool", "Whether to add a field for sums."),
     "table": ("str or Mapping[Any, Any] or Table", "Name or path of a table, or the table."),
     "table_store": ("str", "Address of the store of a table."),
+    "tag": ("str", "Text for a field that distinguishes the results of a step."),
     "target": ("str", "Field that a model learns to predict."),
     "target_duration": ("duration", "Intended duration of a micro-batch."),
     "task": ("Task or Operator", "The task."),
@@ -576,11 +576,4 @@ SYNONYMS: dict[str, str] = {
     "watermark": "allowed_lateness",
     "weights": "weight",
     "window_size": "window",
-}
-
-#: By name, why objects use it with another type, and which do. No entry is added.
-EXCEPTIONS: dict[str, tuple[str, str]] = {
-    "emit": ("RunningMedian also emits at times.", "RunningMedian"),
-    "period": ("WeightedAverage has calendar units.", "WeightedAverage"),
-    "scope": ("A choice, or a text for a field.", "RunningMedian"),
 }

@@ -173,7 +173,7 @@ def test_restarted_run_continues(tmp_path):
 def test_misuse_is_refused():
     for wrong, message in (
         ({"length": "7min"}, "multiple of length"), ({"every": "2min"}, "no longer than length"),
-        ({"window": "0s"}, "size must be longer than 0"), ({"history": 0}, "history = 0"), ({"parallelism": 0}, "parallelism"),
+        ({"window": "0s"}, "window must be longer than 0"), ({"history": 0}, "history = 0"), ({"parallelism": 0}, "parallelism"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             smart_grid(**wrong)

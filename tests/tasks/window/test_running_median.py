@@ -94,7 +94,7 @@ def test_many_values_added_and_removed():
 
 
 def test_time_ends_with_a_later_one_or_the_stream():
-    session = t.RunningMedian(emit="time", scope="all").session()
+    session = t.RunningMedian(emit="final", tag="all").session()
     out = [
         session.push({"event_time": NOON + timedelta(seconds=s), "value": v, "action": 1})
         for s, v in ((0, 1.0), (0, 3.0), (1, 8.0))
@@ -105,7 +105,7 @@ def test_time_ends_with_a_later_one_or_the_stream():
         [(2.0, 2, 3.0, "all")],
     ]
     assert [(r["median"], r["count"]) for r in session.flush()] == [(3.0, 3)]
-    lost = t.RunningMedian(emit="time", partial=False).session()
+    lost = t.RunningMedian(emit="final", partial=False).session()
     assert lost.push({"event_time": NOON, "value": 1.0, "action": 1}) + lost.flush() == []
 
 
@@ -126,7 +126,7 @@ def test_removing_another_value_than_the_oldest_is_an_error():
     assert [(r["median"], r["count"]) for r in rows] == [(1.0, 1), (1.5, 2), (2.0, 1)]
     reasons = [e["reason"] for e in session.errors]
     assert reasons == ["unknown_value", "unknown_value", "missing", "missing", "not_finite"]
-    timed = t.RunningMedian(emit="time").session()
+    timed = t.RunningMedian(emit="final").session()
     timed.push_many({"event_time": at, "value": 1.0, "action": 1} for at in (NOON, None, NOON - timedelta(seconds=1)))
     assert [e["reason"] for e in timed.errors] == ["no_event_time", "late"]
 
@@ -152,7 +152,7 @@ def test_many_values_of_one_time_on_one_side_of_the_median(shape):
             while len(queue) > 45 or (queue and rng.random() < 0.3):  # sometimes the window empties
                 rows += [{"event_time": NOON + timedelta(seconds=k), "value": queue.pop(0), "action": -1}]
         wanted.append((statistics.median(queue) if queue else None, len(queue)))
-    task, out = t.RunningMedian(emit="time"), []
+    task, out = t.RunningMedian(emit="final"), []
     session = task.session()
     while at < len(rows):
         size = int(rng.integers(1, 60))

@@ -53,7 +53,7 @@ def test_shares_equal_dicts(times, batch_size, parallelism):
     flow = ro.Dataflow("shares")
     source = flow.source("in", schema=kinds)
     task = t.ShareAbove(
-        group="of", member=("name",), value="v", count="n", reference="every", size="1min", output="share"
+        group="of", member=("name",), value="v", count="n", reference="every", window="1min", output="share"
     )
     ones = source.to(t.Filter("scope == 'one'"), id="ones")
     every = source.to(t.Filter("scope == 'every'"), id="every")
@@ -86,7 +86,7 @@ def test_records_without_time_or_scope_are_errors():
 
 def test_misuse_is_refused():
     for wrong, message in (
-        ({"by": ("x",)}, "supports neither by nor ttl"), ({"ttl": "1h"}, "supports neither by nor ttl"), ({"size": "0s"}, "size must be"),
+        ({"by": ("x",)}, "supports neither by nor ttl"), ({"ttl": "1h"}, "supports neither by nor ttl"), ({"window": "0s"}, "window must be"),
         ({"member": ()}, "member must name"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):

@@ -38,7 +38,7 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
     "deduplicate": lambda: t.Deduplicate(by=BY),
     "moving_average": lambda: t.MovingAverage(by=BY, window=10, mode="growing", output="mean"),
     "markov_score": lambda: MarkovScore(by=BY, window=5),
-    "weighted_average": lambda: t.WeightedAverage(by=BY, value="value", weight="number", last=15),
+    "weighted_average": lambda: t.WeightedAverage(by=BY, value="value", weight="number", window=15),
     "as_of_join": lambda: t.AsOfJoin(by=BY, fields=("known",), how="left"),
     "clipped_average": lambda: t.ClippedAverage(by=BY, value="value"),
     "sliding_sum": lambda: t.SlidingSum(by=BY, value="value", window=10),
@@ -52,7 +52,7 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
 #: Tasks with a window of given length over the latest records of a key.
 WINDOWED: dict[str, Callable[[int], KeyedTask]] = {
     "moving_average": lambda n: t.MovingAverage(by=BY, window=n, mode="growing", output="mean"),
-    "weighted_average": lambda n: t.WeightedAverage(by=BY, value="value", weight="number", last=n),
+    "weighted_average": lambda n: t.WeightedAverage(by=BY, value="value", weight="number", window=n),
     "sliding_sum": lambda n: t.SlidingSum(by=BY, value="value", window=n),
     "clipped_average": lambda n: t.ClippedAverage(by=BY, value="value", window=n),
     "markov_score": lambda n: MarkovScore(by=BY, window=n, states=None),

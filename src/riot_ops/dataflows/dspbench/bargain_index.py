@@ -74,7 +74,7 @@ def bargain_index(
     flow = Dataflow("bargain_index", merging="number")
     order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
     read = {name: _bars(flow, name) for name in order}
-    average = t.WeightedAverage(by=("stock",), last=window if calendar is None else None, period=calendar)
+    average = t.WeightedAverage(by=("stock",), window=window if calendar is None else None, calendar=calendar)
     prices = read["trades"].partition_by("stock").to(average, id="vwap")
     asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
     known = merge(prices, asked).partition_by("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")

@@ -88,11 +88,11 @@ def smart_grid(
     ordered = readings.to_single().to(t.DropLate(), id="drop_late")
     loads = ordered.to(t.Filter("property == 1"), id="loads")
 
-    changes = loads.to_single().to(t.SlidingWindow(size=size, fields=("value", *PLUG)), id="window")
-    medians = t.RunningMedian(emit="time", scope="all", partial=partial)
+    changes = loads.to_single().to(t.SlidingWindow(window=size, fields=("value", *PLUG)), id="window")
+    medians = t.RunningMedian(emit="final", tag="all", partial=partial)
     of_all = changes.to_single().to(medians, id="global_median")
-    of_plug = changes.partition_by(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", scope="plug"), id="plug_median")
-    shares = t.ShareAbove(group="house_id", member=PLUG[1:], size=size)
+    of_plug = changes.partition_by(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", tag="plug"), id="plug_median")
+    shares = t.ShareAbove(group="house_id", member=PLUG[1:], window=size)
     if parallelism == 1:
         above = flow.add(shares, of_plug.to_single(), of_all.to_single(), id="outliers")
     else:

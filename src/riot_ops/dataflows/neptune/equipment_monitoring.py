@@ -88,7 +88,9 @@ def equipment_monitoring(
     named = changes.to(t.Lookup(table=known, on=("field",), columns=("pair", "role"), default=""), id="pairs")
     delay = operators.PairDelay(by=("pair",), time="ts", max_pending=max_pending)
     delays = named.partition_by("pair").to(delay, id="delays")
-    trend = t.Trend(by=("pair",), value="delay", time="ts", size=as_timedelta(window), growth=growth, baseline=baseline)
+    trend = t.Trend(
+        by=("pair",), value="delay", time="ts", window=as_timedelta(window), growth=growth, baseline=baseline
+    )
     monitor = delays.to(trend, id="monitor")
     alarms = monitor.to(t.Filter("alarm"), id="alarms")
     return flow.sink("delays_sink", delays).sink("monitor_sink", monitor).sink("alarms_sink", alarms)

@@ -115,7 +115,7 @@ class RunningMedian(KeyedTask):
     action : str or None, default "action"
         Field with the action: a number above 0 adds the value; one below 0 removes it, which must be the key's oldest,
         as :class:`SlidingWindow` emits them. None: every record adds its value.
-    emit : "each", "time" or "update", default "each"
+    emit : "each", "final" or "update", default "each"
         Emit the median after every record; or once per event time of the key, with the last record of that time, when
         a later time begins (or the stream ends); or with the last record of each event time in a (micro-)batch: then
         the output depends on how the stream is cut, except for the last record of each time.
@@ -123,11 +123,11 @@ class RunningMedian(KeyedTask):
         Field for the median.
     count : str, default "count"
         Field for the number of values.
-    scope : str, optional
+    tag : str, optional
         Text for the field ``scope``, which distinguishes medians over several keys in one stream; by default the field
         is not added.
     partial : bool, default True
-        With ``emit="time"``: whether the end of a bounded stream emits the last time of each key.
+        With ``emit="final"``: whether the end of a bounded stream emits the last time of each key.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -143,8 +143,8 @@ class RunningMedian(KeyedTask):
     Errors
     ------
     ``missing``, ``not_finite``; ``out_of_range``: float64 cannot hold the number; ``unknown_value``: the value to
-    remove is not the oldest; with ``emit="time"`` also ``no_event_time`` and ``late``: a record of the key with a later
-    time came earlier.
+    remove is not the oldest; with ``emit="final"`` also ``no_event_time`` and ``late``: a record of the key with a
+    later time came earlier.
 
     References
     ----------
@@ -166,10 +166,10 @@ class RunningMedian(KeyedTask):
 
     value: str = "value"
     action: str | None = "action"
-    emit: Literal["each", "time", "update"] = "each"
+    emit: Literal["each", "final", "update"] = "each"
     output: str = "median"
     count: str = "count"
-    scope: str | None = None
+    tag: str | None = None
     partial: bool = True
 
     def validate(self) -> None:
@@ -183,21 +183,21 @@ class RunningMedian(KeyedTask):
         return {**super().requires(), self.value: "number", **extra}
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset({self.output, self.count} | ({"scope"} if self.scope is not None else set()))
+        return frozenset({self.output, self.count} | ({"scope"} if self.tag is not None else set()))
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         if self.emit != "each":
             check_time_field(self.name(), schema)
         schema = with_field(with_field(schema, pa.field(self.output, pa.float64())), pa.field(self.count, pa.int64()))
-        return schema if self.scope is None else with_field(schema, pa.field("scope", pa.string()))
+        return schema if self.tag is None else with_field(schema, pa.field("scope", pa.string()))
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {name: StateField("int64") for name in ("lows", "highs", "head")}
         fields |= {"room": StateField("int64", initial=INITIAL_CAPACITY)}
         dtypes = {"values": "float64", "low": "int32", "high": "int32", "place": "int32", "above": "bool"}
         fields |= {name: StateField(dtype, INITIAL_CAPACITY, growable=True) for name, dtype in dtypes.items()}
-        if self.emit == "time":
+        if self.emit == "final":
             fields |= {"latest": StateField("rows", initial=None), "latest_time": StateField("int64", initial=NEVER)}
         return fields
 
@@ -208,7 +208,7 @@ class RunningMedian(KeyedTask):
             values, _ = float_column(batch.column(name))
             checks += [(np.isnan(values), "missing", f"{name} is missing")]
             checks += [(np.isinf(values), "not_finite", f"{name} is infinite")]
-        if self.emit == "time":
+        if self.emit == "final":
             checks += [(np.asarray(batch.column("event_time").is_null()), "no_event_time", "the event time is missing")]
         for rows, reason, message in checks:
             dead.reject(batch, rows & ~wrong, reason, message)
@@ -223,7 +223,7 @@ class RunningMedian(KeyedTask):
         heaps = self._widened_heaps(state, slots[actions > 0])
         wrong, medians, counts = np.zeros(n, np.int8), np.empty(n), np.empty(n, np.int64)
         last = -1 - np.arange(state["head"].size)
-        if self.emit != "time":
+        if self.emit != "final":
             emitted, order, update = np.zeros(n, np.bool_), group_by_slot(slots, last.size), self.emit == "update"
             out: list[Any] = [last, wrong, emitted, medians, counts]
             time_decreases = _medians_by_row(xs, actions, slots, times, order, update, *heaps, *out)
@@ -260,7 +260,7 @@ class RunningMedian(KeyedTask):
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         """Emit the event time that is still open of each key."""
-        if self.emit != "time" or not self.partial:
+        if self.emit != "final" or not self.partial:
             return None
         slots = [s for s, row in enumerate(state["latest"]) if row is not None]
         if not slots:
@@ -274,9 +274,9 @@ class RunningMedian(KeyedTask):
 
     def _output(self, batch: pa.RecordBatch, medians: npt.NDArray[np.float64], counts: Numbers) -> pa.RecordBatch:
         batch = replace_column(replace_column(batch, self.output, medians), self.count, pa.array(counts))
-        if self.scope is None:
+        if self.tag is None:
             return batch
-        return replace_column(batch, "scope", pa.repeat(pa.scalar(self.scope, pa.string()), batch.num_rows))
+        return replace_column(batch, "scope", pa.repeat(pa.scalar(self.tag, pa.string()), batch.num_rows))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -296,8 +296,8 @@ class RunningMedian(KeyedTask):
             }
         )
         yield Case(cls(by=("key",)), batch)
-        yield Case(cls(by=("key",), emit="time", output="middle", count="n", scope="keys"), batch)
-        yield Case(cls(emit="time"), batch.filter(pc.equal(batch.column("key"), "a")))
+        yield Case(cls(by=("key",), emit="final", output="middle", count="n", tag="keys"), batch)
+        yield Case(cls(emit="final"), batch.filter(pc.equal(batch.column("key"), "a")))
 
 
 def _last_rows_of_times(rows: Numbers, slots: Numbers, times: Numbers) -> Numbers:

@@ -93,7 +93,7 @@ class ShareAbove(KeyedTask):
         Numeric field: 0 where there is no value.
     reference : str, default "all"
         The ``scope`` of references; records with any other scope belong to members.
-    size : timedelta or text such as "1h", default 1 hour
+    window : timedelta or text such as "1h", default 1 hour
         Length of the window that the values cover, for ``window_start``.
     output : str, default "percentage"
         Field for the share, in percent.
@@ -145,14 +145,14 @@ class ShareAbove(KeyedTask):
     value: str = "median"
     count: str = "count"
     reference: str = "all"
-    size: timedelta = timedelta(hours=1)
+    window: timedelta = timedelta(hours=1)
     output: str = "percentage"
 
     def validate(self) -> None:
         if self.by or self.ttl is not None:
             raise ConfigError(f"share_above supports neither by nor ttl, got {self.by!r} and {self.ttl!r}")
-        if self.size <= timedelta(0):
-            raise ConfigError(f"size must be longer than 0, got {self.size!r}")
+        if self.window <= timedelta(0):
+            raise ConfigError(f"window must be longer than 0, got {self.window!r}")
         if not self.member:
             raise ConfigError("member must name at least one field, got ()")
 
@@ -185,7 +185,7 @@ class ShareAbove(KeyedTask):
         nameless = np.asarray(batch.column("scope").is_null()) & ~timeless
         dead.reject(batch, timeless, "no_event_time", "the event time is missing")
         dead.reject(batch, nameless, "no_scope", "the scope is missing")
-        early = microseconds(batch.column("event_time"))[0] < EARLIEST + to_microseconds(self.size)
+        early = microseconds(batch.column("event_time"))[0] < EARLIEST + to_microseconds(self.window)
         early &= ~(timeless | nameless)
         dead.reject(batch, early, "out_of_range", "its window begins before the year 1")
         wrong = timeless | nameless | early
@@ -275,7 +275,7 @@ class ShareAbove(KeyedTask):
         starts = np.flatnonzero(np.diff(moment, prepend=-1))
         within = np.arange(moment.size) - np.repeat(starts, np.diff(np.append(starts, moment.size)))
         columns[next_ordinal(references.schema.names)] = pa.array(within)
-        columns["window_start"] = pa.array(moments[moment] - to_microseconds(self.size)).cast(TIMESTAMP)
+        columns["window_start"] = pa.array(moments[moment] - to_microseconds(self.window)).cast(TIMESTAMP)
         columns["window_end"] = pa.array(moments[moment]).cast(TIMESTAMP)
         columns |= {self.group: groups, self.output: pa.array(share)}
         place = schema.get_field_index(self.group)
@@ -304,7 +304,7 @@ class ShareAbove(KeyedTask):
             }
         )
         yield Case(cls(), batch)
-        yield Case(cls(group="member", member=("group", "scope"), output="share", size=timedelta(seconds=5)), batch)
+        yield Case(cls(group="member", member=("group", "scope"), output="share", window=timedelta(seconds=5)), batch)
 
 
 def _sorted_by_time(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:

@@ -98,12 +98,12 @@ def _slide(
 class SlidingWindow(KeyedTask):
     """Emit each record when it enters a time window, and again when it leaves.
 
-    A record of time t first evicts the records with times up to ``t - size``, the oldest first, and then enters itself.
-    So the window at t holds the records with ``t - size < time <= t``.
+    A record of time t first evicts the records with times up to ``t - window``, the oldest first, then enters itself.
+    So the window at t holds the records with ``t - window < time <= t``.
 
     Parameters
     ----------
-    size : timedelta or text such as "1h", > 0
+    window : timedelta or text such as "1h", > 0
         Length of the window.
     fields : tuple of str
         Numeric fields, at most 63, that a leaving record keeps besides its key. All others are null.
@@ -136,7 +136,7 @@ class SlidingWindow(KeyedTask):
     Examples
     --------
     >>> from datetime import UTC, datetime, timedelta
-    >>> window = SlidingWindow(size="1h", fields="value").session()
+    >>> window = SlidingWindow(window="1h", fields="value").session()
     >>> rows = [{"event_time": datetime(2024, 5, 1, 12 + h, tzinfo=UTC), "value": v} for h, v in ((0, 5.0), (1, 7.0))]
     >>> [(row["action"], row["value"]) for row in window.push_many(rows)]
     [(1, 5.0), (-1, 5.0), (1, 7.0)]
@@ -146,13 +146,13 @@ class SlidingWindow(KeyedTask):
     category: ClassVar[str] = "Statistical"
     selectivity: ClassVar[str] = "1:N"
 
-    size: timedelta
+    window: timedelta
     fields: tuple[str, ...]
     action: str = "action"
 
     def validate(self) -> None:
-        if self.size <= timedelta(0):
-            raise ConfigError(f"size must be longer than 0, got {self.size!r}")
+        if self.window <= timedelta(0):
+            raise ConfigError(f"window must be longer than 0, got {self.window!r}")
         if len(self.fields) > 63 or len({*self.fields, self.action, "event_time"}) < len(self.fields) + 2:
             raise ConfigError(
                 f"fields must be up to 63 different fields other than action and event_time, got {self.fields!r}"
@@ -218,7 +218,9 @@ class SlidingWindow(KeyedTask):
             state["words"],
             state["present"],
         )
-        found = _slide(slots, at, words, valid, to_microseconds(self.size), *rings, late, rows, places, out, out_valid)
+        found = _slide(
+            slots, at, words, valid, to_microseconds(self.window), *rings, late, rows, places, out, out_valid
+        )
         dead.reject(batch, late, "late", "a record with a later time came earlier")
         return self._output(batch, rows[:found], places[:found], out[:found], out_valid[:found])
 
@@ -252,9 +254,9 @@ class SlidingWindow(KeyedTask):
             }
         )
         more = batch.append_column("n", pa.array([1, None, 3, 4, 5, 6, 7, 8, 9, 10], pa.int32()))
-        yield Case(cls(size=timedelta(seconds=10), fields=("value",)), batch)
-        yield Case(cls(size=timedelta(seconds=5), by=("key",), fields=("n", "value"), action="what"), more)
-        yield Case(cls(size=timedelta(seconds=5), by=("key",), fields=()), batch)
+        yield Case(cls(window=timedelta(seconds=10), fields=("value",)), batch)
+        yield Case(cls(window=timedelta(seconds=5), by=("key",), fields=("n", "value"), action="what"), more)
+        yield Case(cls(window=timedelta(seconds=5), by=("key",), fields=()), batch)
 
 
 def _to_words(column: pa.Array) -> Numbers:

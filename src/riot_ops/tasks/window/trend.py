@@ -170,13 +170,13 @@ def _trend(
 class Trend(KeyedTask):
     """Monitor a value of each key over a sliding time window: statistics, least-squares line, alarm when it grows.
 
-    At time t the window holds the values of ``(t - size, t]``. The line is the least-squares fit over the time in
+    At time t the window holds the values of ``(t - window, t]``. The line is the least-squares fit over the time in
     hours; ``slope = (n Σxy - Σx Σy) / (n Σx² - (Σx)²)``. A value raises an alarm if it exceeds ``(1 + growth)`` times
     the baseline of the values that were in the window before it.
 
     Parameters
     ----------
-    size : timedelta > 0 or text such as "1d", default 1 day
+    window : timedelta > 0 or text such as "1d", default 1 day
         Length of the window.
     growth : float >= 0, default 0.01
         Share by which a value may exceed the baseline without an alarm.
@@ -226,15 +226,15 @@ class Trend(KeyedTask):
     pattern: ClassVar[str] = "Aggregate"
     version: ClassVar[int] = 2
 
-    size: timedelta = timedelta(days=1)
+    window: timedelta = timedelta(days=1)
     growth: NonNegative = 0.01
     baseline: Literal["min", "first", "mean"] = "min"
     value: str = "value"
     time: str = "event_time"
 
     def validate(self) -> None:
-        if self.size <= timedelta(0):
-            raise ConfigError(f"size must be longer than 0, got {self.size!r}")
+        if self.window <= timedelta(0):
+            raise ConfigError(f"window must be longer than 0, got {self.window!r}")
         if self.value == self.time:
             raise ConfigError(f"value and time must be different fields, got {self.value!r} for both")
 
@@ -306,7 +306,7 @@ class Trend(KeyedTask):
         counts, found = np.empty(n, np.int64), np.empty((len(STATISTICS) + 2, n))
         alarms, late = np.empty(n, np.bool_), np.empty(n, np.bool_)
         unit = 1 if micros else 1000  # of a microsecond
-        parameters = (to_microseconds(self.size) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
+        parameters = (to_microseconds(self.window) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
         inputs: tuple[Any, ...] = (times, values, rests, rows, edges, held, touched, *parameters)
         buffers, outputs = (all_times, all_values, all_rests, low, high), (first, last, counts, found, alarms, late)
         _trend(*(*inputs, *buffers, state["origin"], state["sums"], *outputs))
@@ -339,5 +339,5 @@ class Trend(KeyedTask):
                 "value": [1.0, 2.0, None, 4.0, 5.0, float("nan"), 7.0, 8.0, 9.0],
             }
         )
-        yield Case(cls(by=("key",), size=timedelta(seconds=10)), batch)
-        yield Case(cls(size=timedelta(seconds=2), baseline="mean", growth=0.5), batch, "of one key")
+        yield Case(cls(by=("key",), window=timedelta(seconds=10)), batch)
+        yield Case(cls(window=timedelta(seconds=2), baseline="mean", growth=0.5), batch, "of one key")

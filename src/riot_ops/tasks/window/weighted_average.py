@@ -120,10 +120,10 @@ class WeightedAverage(KeyedTask):
         Field with the reading.
     weight : str, default "volume"
         Field with its weight, >= 0.
-    last : int, 1 to 1,048,576, optional
+    window : int, 1 to 1,048,576, optional
         Number of records in the average; fewer while the key has fewer.
-    period : "minute", "hour", "day", "week", "month" or "year", optional
-        Instead of ``last``: the calendar period, in UTC, whose records are averaged; weeks begin on Monday (ISO 8601).
+    calendar : "minute", "hour", "day", "week", "month" or "year", optional
+        Instead of ``window``: the period, in UTC, whose records are averaged; weeks begin on Monday (ISO 8601).
     output : str, default "vwap"
         Field for the average.
     start : str, optional
@@ -134,8 +134,8 @@ class WeightedAverage(KeyedTask):
     Shapes and rates
     ----------------
     float64[n], float64[n] -> float64[m], 1:0/1; O(1) time per record (amortised), for windows of any length. State per
-    key: 16 bytes per record of ``last`` (24 with ``start``) and 24; with ``period`` 32. Nothing is subtracted, so the
-    relative error for readings of one sign is at most n units in the last place.
+    key: 16 bytes per record of ``window`` (24 with ``start``) and 24; with ``calendar`` 32. Nothing is subtracted, so
+    the relative error for readings of one sign is at most n units in the last place.
 
     Missing values
     --------------
@@ -144,7 +144,7 @@ class WeightedAverage(KeyedTask):
 
     Errors
     ------
-    ``not_finite`` (an infinite reading or weight), ``out_of_range`` (a negative weight); with a period also ``late``
+    ``not_finite`` (an infinite reading or weight), ``out_of_range`` (a negative weight); with it also ``late``
     (the key is in a later period) and ``no_event_time``.
 
     References
@@ -155,7 +155,7 @@ class WeightedAverage(KeyedTask):
 
     Examples
     --------
-    >>> vwap = WeightedAverage(last=2).session()
+    >>> vwap = WeightedAverage(window=2).session()
     >>> trades = [(10.0, 100), (12.0, 300), (9.0, 300)]
     >>> [vwap.push({"price": price, "volume": volume})[0]["vwap"] for price, volume in trades]
     [10.0, 11.5, 10.5]
@@ -168,25 +168,27 @@ class WeightedAverage(KeyedTask):
 
     value: str = "price"
     weight: str = "volume"
-    last: Length | None = None
-    period: Period | None = None
+    window: Length | None = None
+    calendar: Period | None = None
     output: str = "vwap"
     start: str | None = None
 
     def validate(self) -> None:
-        if (self.last is None) == (self.period is None):
-            raise ConfigError(f"give either last or period, got last={self.last!r} and period={self.period!r}")
+        if (self.window is None) == (self.calendar is None):
+            raise ConfigError(
+                f"give either window or calendar, got window={self.window!r} and calendar={self.calendar!r}"
+            )
         if self.start == self.output:
             raise ConfigError(f"start must not be {self.start!r}, the field for the average")
 
     def requires(self) -> Mapping[str, Requirement]:
-        timed: dict[str, Requirement] = {"event_time": "any"} if self.period or self.start else {}
+        timed: dict[str, Requirement] = {"event_time": "any"} if self.calendar or self.start else {}
         return {**super().requires(), **timed, self.value: "number", self.weight: "number"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         out = with_field(schema, pa.field(self.output, pa.float64()))
-        if self.period or self.start:
+        if self.calendar or self.start:
             check_time_field(self.name(), schema)
         return out if self.start is None else with_field(out, pa.field(self.start, schema.field("event_time").type))
 
@@ -194,18 +196,18 @@ class WeightedAverage(KeyedTask):
         return frozenset({self.output} if self.start is None else {self.output, self.start})
 
     def state_fields(self) -> Mapping[str, StateField]:
-        if self.last is None:
+        if self.window is None:
             return {
                 "heads": StateField("float64", 2),
                 "period": StateField("int64", initial=NEVER),
                 "started": StateField("int64"),
             }
         fields = {
-            "sums": StateField("float64", 2 * self.last),
+            "sums": StateField("float64", 2 * self.window),
             "heads": StateField("float64", 2),
             "seen": StateField("int64"),
         }
-        return fields if self.start is None else {**fields, "started": StateField("int64", self.last)}
+        return fields if self.start is None else {**fields, "started": StateField("int64", self.window)}
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         bad = np.zeros(batch.num_rows, np.bool_)
@@ -217,7 +219,7 @@ class WeightedAverage(KeyedTask):
         for name in dict.fromkeys((self.value, self.weight)):
             reject(np.isinf(float_column(batch.column(name))[0]), "not_finite", f"{name} is infinite")
         reject(float_column(batch.column(self.weight))[0] < 0, "out_of_range", f"{self.weight} is negative")
-        if self.period is not None or self.start is not None:
+        if self.calendar is not None or self.start is not None:
             _, present = microseconds(batch.column("event_time"))
             reject(~present, "no_event_time", "the event time is missing")
         return batch.filter(pa.array(~bad)) if bad.any() else batch
@@ -228,9 +230,9 @@ class WeightedAverage(KeyedTask):
         n = batch.num_rows
         values, weights = (float_column(batch.column(name))[0] for name in (self.value, self.weight))
         out, start, outcome = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int8)
-        timed = self.period is not None or self.start is not None
+        timed = self.calendar is not None or self.start is not None
         times = microseconds(batch.column("event_time"))[0] if timed else np.empty(0, np.int64)
-        if self.period is None:
+        if self.calendar is None:
             started = state.get("started", np.empty((0, 0), np.int64))
             _average_last(
                 values,
@@ -246,10 +248,10 @@ class WeightedAverage(KeyedTask):
                 outcome,
             )
         else:
-            periods = _period_numbers(times, self.period)
+            periods = _period_numbers(times, self.calendar)
             heads, period, started = state["heads"], state["period"], state["started"]
             _average_period(values, weights, times, periods, slots, heads, period, started, out, start, outcome)
-            dead.reject(batch, outcome == LATE, "late", f"the key is in a later {self.period}")
+            dead.reject(batch, outcome == LATE, "late", f"the key is in a later {self.calendar}")
         columns = {self.output: pa.array(out)}
         if self.start is not None:
             columns[self.start] = from_microseconds(start, batch.schema.field("event_time").type)
@@ -272,9 +274,9 @@ class WeightedAverage(KeyedTask):
                 "volume": [100.0, 0.0, 300.0, 1.0, 1.0, 1e3, 5.0, 200.0, 2.0, 7.0],
             }
         )
-        yield Case(cls(last=2, by=("stock",)), batch)
-        yield Case(cls(period="minute", by=("stock",), start="start"), batch, "minutes")
-        yield Case(cls(last=3, start="start", output="price"), batch, "start")
+        yield Case(cls(window=2, by=("stock",)), batch)
+        yield Case(cls(calendar="minute", by=("stock",), start="start"), batch, "minutes")
+        yield Case(cls(window=3, start="start", output="price"), batch, "start")
 
 
 def _period_numbers(times: npt.NDArray[np.int64], period: str) -> npt.NDArray[np.int64]:
