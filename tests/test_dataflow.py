@@ -268,9 +268,10 @@ def test_ids_are_names_of_functions_or_verbs():
     assert [s.filter(lambda row: True).id, s.flat_map(lambda row: None).id] == ["filter_2", "flat_map"]
     assert s.key_by().fold(lambda state, row: (state, row)).id == "fold"
     assert s.apply(t.KalmanFilter()).id == "kalman_filter"
-    for bad in ("", "a/b", 5):
-        with pytest.raises(ConfigError, match="only letters, digits"):
+    for bad in ("", "a/b", 5, "_a", "ä", "a" * 201, "aä" * 67):
+        with pytest.raises(ConfigError, match=r"only letters, digits.*first a letter.*at most 200 bytes"):
             s.map(double, id=bad)
+    assert s.map(double, id="a" * 200).id
 
 
 def test_key_stays_until_another_one():

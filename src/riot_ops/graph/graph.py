@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.checks import check_flag
-from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import is_ordinal, result_fields
 from riot_ops.core.order import ordinals as _ordinals
 from riot_ops.core.overwriting import checked_output_schema, results_of
@@ -26,15 +26,23 @@ __all__ = ["Graph", "is_id"]
 MERGING = ("arrival", "number", "sequence")
 #: Maximum number of messages of a source that another one follows in sequence.
 MAX_MESSAGES_BEFORE = 1 << 44
+#: Maximum length of an id: it is the name of a folder, of which file systems allow 255 bytes.
+MAX_ID_BYTES = 200
 
 
 def is_id(name: Any) -> bool:
     """Whether a node may have this id: letters, digits, ``_``, ``-`` and ``.``, since it names files and metrics.
 
-    >>> is_id("avg-1"), is_id("a/b"), is_id("")
-    (True, False, False)
+    It begins with a letter or digit of ASCII, and has at most 200 bytes of UTF-8.
+
+    >>> is_id("avg-1"), is_id("a/b"), is_id(""), is_id("_a")
+    (True, False, False, False)
     """
-    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) is not None
+    return (
+        isinstance(name, str)
+        and re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) is not None
+        and len(name.encode()) <= MAX_ID_BYTES
+    )
 
 
 class Graph:
@@ -72,7 +80,10 @@ class Graph:
     def add_node(self, node: Node) -> None:
         """Add a node without edges."""
         if not is_id(node.id):
-            raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
+            raise ConfigError(
+                f"id {value_text(node.id)}: only letters, digits, '_', '-' and '.' (it names files and metrics), "
+                f"first a letter or digit of ASCII, and at most {MAX_ID_BYTES} bytes"
+            )
         if node.id in self.nodes or node.id == ERRORS_STREAM:
             raise ConfigError(
                 f"duplicate name {node.id!r} in the dataflow {self.name!r}"
