@@ -17,6 +17,6 @@ def test_page(spark, monkeypatch):
     test = doctest.DocTestParser().get_doctest(PAGE.read_text(encoding="utf-8"), {}, PAGE.name, str(PAGE), 0)
     output: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    done = runner.run(test, folder=output.append)
+    done = runner.run(test, out=output.append)
     assert done.attempted > 20
     assert not done.failed, "".join(output)
