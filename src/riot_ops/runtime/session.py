@@ -217,6 +217,8 @@ class Session:
         if name not in self._requires or pa.types.is_null(kind):
             return kind
         first = self._first.setdefault(name, kind)
+        if kind == first:
+            return kind
         if self._requires[name] == "key" and pa.types.is_integer(kind) != pa.types.is_integer(first):
             return first  # 1 and 1.0 are one key
         return kind if _family(kind) == _family(first) else first  # the record is rejected then
