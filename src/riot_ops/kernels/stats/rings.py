@@ -29,8 +29,12 @@ __all__ = [
     "move_places",
     "place_records",
     "place_times",
-    "slide_cells",
     "slide_counts",
+    "slide_extremes",
+    "slide_firsts",
+    "slide_lasts",
+    "slide_moments",
+    "slide_sums",
     "window_cells",
 ]
 
@@ -165,7 +169,7 @@ def _slide(
     kind: Any, width: Any, values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any,
     rooms: Any, heads: Any, ring: Any, window: Any, plain: Any, out: Any,
 ) -> None:  # fmt: skip
-    """:func:`slide_cells` for one kind, which is a constant where this is inlined."""
+    """:func:`slide_sums` for one kind, which is a constant where this is inlined."""
     found = np.uint64(0)
     for i in range(slots.size):
         s = np.uint64(slots[i])
@@ -208,25 +212,48 @@ def _write_window(kind: Any, width: Any, cells: Any, head: Any, tail: Any, windo
 
 
 @kernel
-def slide_cells(
-    kind: Any, values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any,
-    heads: Any, ring: Any, window: Any, plain: Any, out: Any,
+def slide_sums(
+    values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any, heads: Any,
+    ring: Any, window: Any, plain: Any, out: Any,
 ) -> None:  # fmt: skip
     """Add rows to the rings of their keys, and write the cells of the windows that are emitted, a column for each.
 
     ``rooms`` has the number of places of each key, or one number for all; ``plain`` writes the sum of the two numbers
     of a cell in place of them. ``window`` is scratch space for a cell.
     """
-    if kind == SUMS:
-        _slide(SUMS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, plain, out)
-    elif kind == EXTREMES:
-        _slide(EXTREMES, 4, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
-    elif kind == MOMENTS:
-        _slide(MOMENTS, 3, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
-    elif kind == FIRSTS:
-        _slide(FIRSTS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
-    else:
-        _slide(LASTS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
+    _slide(SUMS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, plain, out)
+
+
+@kernel
+def slide_extremes(
+    values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any, heads: Any,
+    ring: Any, window: Any, plain: Any, out: Any,
+) -> None:  # fmt: skip
+    _slide(EXTREMES, 4, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
+
+
+@kernel
+def slide_moments(
+    values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any, heads: Any,
+    ring: Any, window: Any, plain: Any, out: Any,
+) -> None:  # fmt: skip
+    _slide(MOMENTS, 3, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
+
+
+@kernel
+def slide_firsts(
+    values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any, heads: Any,
+    ring: Any, window: Any, plain: Any, out: Any,
+) -> None:  # fmt: skip
+    _slide(FIRSTS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
+
+
+@kernel
+def slide_lasts(
+    values: Any, rests: Any, slots: Any, place: Any, tail: Any, closing: Any, emitted: Any, rooms: Any, heads: Any,
+    ring: Any, window: Any, plain: Any, out: Any,
+) -> None:  # fmt: skip
+    _slide(LASTS, 2, values, rests, slots, place, tail, closing, emitted, rooms, heads, ring, window, False, out)
 
 
 @kernel

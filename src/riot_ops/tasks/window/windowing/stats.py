@@ -337,6 +337,8 @@ class RingStat(KernelStat):
     slides = True
     #: Kind of its cells.
     ring: ClassVar[int]
+    #: The loop that adds rows to rings.
+    slide_kernel: ClassVar[Any]
 
     def ring_fields(self, room: int, growable: bool) -> dict[str, StateField]:
         ((ring, width),) = self.rings().items()
@@ -353,7 +355,7 @@ class RingStat(KernelStat):
         out = np.empty((1 if plain else width, int(np.count_nonzero(placed.emitted))))
         of = placed.slots, placed.place, placed.tail, placed.closing, placed.emitted, placed.rooms
         arrays: list[Any] = [readonly(numbers), readonly(rests), *of, *self._ring_arrays(state), np.empty(width)]
-        rings.slide_cells(*[self.ring, *arrays, plain, out])
+        self.slide_kernel(*arrays, plain, out)
         return dict(zip((self.plain,) if plain else self._cell_names, out, strict=False))
 
     def latest_window(self, state: State, slots: Numbers, tail: Numbers, first: Numbers, held: Numbers) -> Cells:
@@ -390,7 +392,7 @@ class Sums(ExactStat):
     """Compensated sum, in two parts."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_sums, loops.merge_sums, running.run_sums
-    ring = rings.SUMS
+    ring, slide_kernel = rings.SUMS, rings.slide_sums
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
     exact_integers = True
 
@@ -469,7 +471,7 @@ class Extremes(ExactStat):
     """Minimum and maximum."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_extremes, loops.merge_extremes, running.run_extremes
-    ring = rings.EXTREMES
+    ring, slide_kernel = rings.EXTREMES, rings.slide_extremes
     layout = (
         *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
@@ -542,7 +544,7 @@ class Firsts(ExactStat):
     """Value with the smallest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_firsts, loops.merge_firsts, running.run_firsts
-    ring = rings.FIRSTS
+    ring, slide_kernel = rings.FIRSTS, rings.slide_firsts
     reads_times = exact = True
     layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
@@ -554,7 +556,7 @@ class Lasts(ExactStat):
     """Value with the largest event time."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_lasts, loops.merge_lasts, running.run_lasts
-    ring = rings.LASTS
+    ring, slide_kernel = rings.LASTS, rings.slide_lasts
     reads_times = exact = True
     layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
@@ -567,7 +569,7 @@ class Moments(RingStat):
     """Number of values, mean, and sum of squared distances from the mean."""
 
     add_kernel, merge_kernel, run_kernel = loops.add_spreads, loops.merge_spreads, running.run_variances
-    ring = rings.MOMENTS
+    ring, slide_kernel = rings.MOMENTS, rings.slide_moments
     layout = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
     refuses = True
 
