@@ -253,8 +253,18 @@ def describe_mismatch(error: Exception, value: object, declared: Any) -> str:
     if allowed := [x for one in _alternatives(declared) if get_origin(one) is Literal for x in get_args(one)]:
         return f"must be {' or '.join(map(repr, allowed))}{did_you_mean(str(value), map(str, allowed))}"
     if timedelta in _alternatives(declared):
-        return "must be a timedelta or a text such as '10s' or '1h30m'"
+        text = "must be a timedelta or a text such as '10s' or '1h30m'"
+        return f"{text}, or a whole number{_bounds(declared)}" if int in _alternatives(declared) else text
     return str(error).replace(" - at `$`", "")
+
+
+def _bounds(declared: Any) -> str:
+    """Describe the bounds of the whole number among the types of a union."""
+    for one in _members(declared):
+        if get_origin(one) is Annotated and one.__origin__ is int:
+            for meta in one.__metadata__:
+                return f" from {meta.ge:,} to {meta.le:,}"
+    return ""
 
 
 def _expanded(owner: str, name: str, value: Any, declared: Any) -> Any:

@@ -655,6 +655,9 @@ def test_large_jump_of_time_costs_no_more():
         ({"frame": "1s", "aggregates": {"x": (None, "matches", "==", 0)}}, "matches needs a field"),
         ({"frame": "1s", "aggregates": {"window_end": ("value", "mean")}}, "cannot be the name"),
         ({"frame": "1s", "by": "device", "aggregates": {"device": ("value", "mean")}}, "cannot be the name"),
+        ({"frame": "1s", "by": ("a", "window_start")}, "by must not name 'window_start', which results of frame"),
+        ({"frame": 3, "by": "window_end"}, "by must not name 'window_end', which results of frame"),
+        ({"emit": ""}, "emit = ''"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters, text):

@@ -226,7 +226,7 @@ class Window(WindowTask, SketchTask):
 
     def _check_emit(self) -> None:
         running, sliding = isinstance(self.frame, Unbounded), isinstance(self.frame, Sliding)
-        emit = self.emit or ("each" if running or sliding else "final")
+        emit = ("each" if running or sliding else "final") if self.emit is None else self.emit
         words = ("each", "update") if running else ("each",) if sliding else ("final", "each")
         at_multiples = running or sliding or isinstance(self.frame, (Tumbling, Hopping, Calendar))
         if at_multiples and isinstance(emit, str) and emit not in EMISSIONS:
@@ -266,7 +266,13 @@ class Window(WindowTask, SketchTask):
                 named = spec[1]
                 if own.setdefault((spec[0], named.name), named) != named:
                     raise ConfigError(f"aggregates: {spec[0]!r} has two Aggregates named {named.name!r} that differ")
-        reserved = {"seq", "event_time", "window_start", "window_end", *self.by}
+        edges = {"window_start", "window_end"}
+        if not isinstance(self.frame, (Sliding, Unbounded)) and (twice := edges & {*self.by}):
+            raise ConfigError(
+                f"by must not name {min(twice)!r}, which results of frame = {self.frame!r} have of their own; rename "
+                "that field before"
+            )
+        reserved = {"seq", "event_time", *edges, *self.by}
         for name in self.aggregates:
             if not isinstance(name, str) or not name or name in reserved or ordinals([name]):
                 raise ConfigError(

@@ -205,3 +205,9 @@ def test_misuse_is_refused():
     ):
         with pytest.raises(ConfigError, match=message):
             t.Window(**options)
+    for size in (0, 2**20 + 1, True, 2.5):
+        with pytest.raises(
+            ConfigError, match=r"Sliding: size = .*timedelta or a text.*whole number from 1 to 1,048,576"
+        ):
+            w.Sliding(size)
+    assert t.Window(frame=w.Sliding(3), by="window_start").by == ("window_start",)  # the record keeps its own
