@@ -48,7 +48,7 @@ def test_learners_equal_the_staged_dataflow(event_lines, reward_lines, options, 
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
 def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
-    loop = {**options, "closed_loop": True, "earnings": earnings, "feedback_every": 3, "seed": 5}
+    loop = {**options, "closed_loop": True, "feedback": earnings, "feedback_every": 3, "seed": 5}
     lines = rounds(300)
     plain = baseline(raw(events=lines), **loop)["actions"]
     assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == plain

@@ -66,7 +66,7 @@ def reinforcement_learner(
     max_reward: int | None = None,
     rewards_first: bool = False,
     closed_loop: bool = False,
-    earnings: Mapping[str, tuple[float, float]] | None = None,
+    feedback: Mapping[str, tuple[float, float]] | None = None,
     feedback_every: int = 50,
     seed: int = 0,
 ) -> dict[str, list[tuple[Any, ...]]]:
@@ -75,7 +75,7 @@ def reinforcement_learner(
     every = range(len(actions))
     places = {action: i for i, action in enumerate(actions)}
     width = bin_width if learner == "interval" else 1
-    world = earnings or {"page1": (30.0, 12.0), "page2": (60.0, 30.0), "page3": (80.0, 10.0)}
+    world = feedback or {"page1": (30.0, 12.0), "page2": (60.0, 30.0), "page3": (80.0, 10.0)}
     bins: list[dict[int, int]] = [{} for _ in every]
     counts, totals, uppers, selected = ([0 for _ in every] for _ in range(4))
     stale = set(every)

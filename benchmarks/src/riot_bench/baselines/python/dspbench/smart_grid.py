@@ -225,8 +225,8 @@ def smart_grid(
     inputs: Mapping[str, Iterable[bytes]],
     *,
     window: Any = "1h",
-    slice_length: Any = "1min",
-    frequency: Any = "30s",
+    length: Any = "1min",
+    every: Any = "30s",
     history: int = 31,
     parallelism: int = 1,
     partial: bool = True,
@@ -236,7 +236,7 @@ def smart_grid(
     ``outliers``: window_start, window_end, house_id, percentage; ``predictions``: timestamp, house_id, household_id,
     plug_id, predicted_load.
     """
-    outliers, slices = Outliers(_seconds(window)), Slices(_seconds(slice_length), _seconds(frequency), history)
+    outliers, slices = Outliers(_seconds(window)), Slices(_seconds(length), _seconds(every), history)
     time = 0
     for time, value, kind, plug in _readings(inputs["readings"]):
         slices.pass_to(time)
