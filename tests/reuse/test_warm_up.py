@@ -78,7 +78,7 @@ def test_time_window_warms_up_for_all_keys_together():
 
 
 def test_lookbacks_add_up_along_the_way():
-    average = t.MovingAverage(by=BY, value="count", window=2, mode="sliding")
+    average = t.MovingAverage(by=BY, value="count", output="mean", window=2, mode="sliding")
     _, got = late([t.Window(frame=MINUTE, by=BY), average], range(120), 9)
     # windows from 12:02 on are complete, and so is the average of 12:02 and 12:03
     assert [row["warm"] for row in got if row["device"] == "a"][:3] == [False, False, True]

@@ -57,7 +57,7 @@ def test_each_option_is_applied(tmp_path):
         ({"max_queue_bytes": 6}, {"options": QueryOptions(9, None, 6, 0.2)}),
         ({"max_lag_bytes": 7}, {"max_lag_bytes": 7}),
         ({"patience": "8.5s"}, {"patience_s": (8.5, 8.5)}),
-        ({"tries": 0}, {"tries": 0}),
+        ({"max_tries": 0}, {"tries": 0}),
         ({"max_queries": 4}, {"max_queries": 4}),
         ({"join": False}, {"join": False}),
     ):
@@ -71,12 +71,12 @@ def test_each_option_is_applied(tmp_path):
         ({"partitions": 0}, "partitions must be a whole number >= 1, got 0"),
         ({"max_queue_bytes": 0}, "max_queue_bytes must be a whole number >= 1, got 0"),
         ({"max_lag_bytes": 0}, "max_lag_bytes must be a whole number >= 1, got 0"),
-        ({"tries": -1}, "tries must be a whole number >= 0, got -1"),
+        ({"max_tries": -1}, "max_tries must be a whole number >= 0, got -1"),
         ({"max_queries": 0}, "max_queries must be a whole number >= 1, got 0"),
         ({"patience": "0s"}, "patience must be > 0 and at most 1e\\+09 seconds, got 0"),
         ({"patience": 60}, "patience must be a timedelta or a text such as '10s' or '1h30m', got 60"),
         ({"max_queue_bytes": float("nan")}, "max_queue_bytes must be a whole number >= 1, got nan"),
-        ({"tries": 1.5}, "tries must be a whole number >= 0, got 1.5"),
+        ({"max_tries": 1.5}, "max_tries must be a whole number >= 0, got 1.5"),
     ],
     ids=str,
 )
