@@ -44,7 +44,7 @@ class RunnableGraph(Graph):
         source: Any = None,
         *,
         sinks: Any = None,
-        folder: str | Path | None = None,
+        out: str | Path | None = None,
         batch_size: int | None = None,
         buffering: Buffering | str | None = None,
         epoch_rows: int = 4_000_000,
@@ -58,7 +58,7 @@ class RunnableGraph(Graph):
     ) -> Result:
         """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
         return run(
-            self, source, sinks=sinks, folder=folder, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
+            self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
             epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, overwrite=overwrite, progress=progress,
             probe=probe,
         )  # fmt: skip
@@ -69,7 +69,7 @@ class RunnableGraph(Graph):
         source: Any = None,
         *,
         sinks: Any = None,
-        folder: str | Path | None = None,
+        out: str | Path | None = None,
         checkpoint: str | Path | None = None,
         trigger: Duration | None = None,
         max_records: int | None = None,
@@ -86,7 +86,7 @@ class RunnableGraph(Graph):
         from riot_ops.spark.runner import start
 
         return start(
-            self, spark, source, sinks=sinks, folder=folder, checkpoint=checkpoint, trigger=trigger,
+            self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, trigger=trigger,
             max_records=max_records, target_duration=target_duration, min_records=min_records, partitions=partitions,
             order=order, fuse=fuse, buffering=buffering, overwrite=overwrite, probe=probe,
         )  # fmt: skip

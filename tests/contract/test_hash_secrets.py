@@ -216,7 +216,7 @@ def test_dataflow_restarts_with_the_same_secret_only(task, tmp_path):
     rows = [{"v": "a", "event_time": NOON}, {"v": "b", "event_time": NOON}]
 
     def run(secret):
-        return flow(task.replace(secret=secret)).run(rows, checkpoint=tmp_path / "state", folder=tmp_path / "out")
+        return flow(task.replace(secret=secret)).run(rows, checkpoint=tmp_path / "state", out=tmp_path / "out")
 
     run(Secret(WORD))
     run(Secret(WORD))

@@ -37,11 +37,11 @@ def rows(folder, stream):
 
 @pytest.mark.long
 def test_dataflows_may_share_a_folder(tmp_path):
-    flow("a").run(ROWS, folder=tmp_path)
-    flow("b").run(ROWS[:3], folder=tmp_path, batch_size=1, epoch_rows=1)
+    flow("a").run(ROWS, out=tmp_path)
+    flow("b").run(ROWS[:3], out=tmp_path, batch_size=1, epoch_rows=1)
     assert rows(tmp_path, "a") == 10
     assert rows(tmp_path, "b") == 3
-    flow("b").run([], folder=tmp_path, overwrite=True)
+    flow("b").run([], out=tmp_path, overwrite=True)
     assert rows(tmp_path, "a") == 10
     assert [f.name for f in files(tmp_path, "b")] == ["empty.parquet"]
 
@@ -49,8 +49,8 @@ def test_dataflows_may_share_a_folder(tmp_path):
 @pytest.mark.spark
 def test_dataflows_may_share_a_folder_on_spark(spark, tmp_path):
     for name in "ab":
-        flow(name).run(ROWS, folder=tmp_path)
-    flow("b").start(spark, ROWS[:4], folder=tmp_path, overwrite=True).wait()
+        flow(name).run(ROWS, out=tmp_path)
+    flow("b").start(spark, ROWS[:4], out=tmp_path, overwrite=True).wait()
     assert (rows(tmp_path, "a"), rows(tmp_path, "b")) == (10, 4)
 
 
@@ -65,10 +65,10 @@ def test_compression_of_files(options, codec, tmp_path):
 
 
 def test_output_of_an_earlier_run_is_refused_or_replaced(tmp_path):
-    flow("a").run(ROWS, folder=tmp_path)
+    flow("a").run(ROWS, out=tmp_path)
     with pytest.raises(ConnectorError, match="holds the output of an earlier run"):
-        flow("a").run(ROWS, folder=tmp_path)
-    flow("a").run(ROWS[:2], folder=tmp_path, overwrite=True)
+        flow("a").run(ROWS, out=tmp_path)
+    flow("a").run(ROWS[:2], out=tmp_path, overwrite=True)
     assert rows(tmp_path, "a") == 2
 
 
@@ -88,7 +88,7 @@ def test_temporary_files_of_a_crash_are_removed(tmp_path):
         writer = ParquetSink(tmp_path).writer(0, 0)
         writer.write(stream, pa.RecordBatch.from_pydict({"value": [1.0]}))
         writer.finish()  # without a commit
-    flow("a").run(ROWS, folder=tmp_path)
+    flow("a").run(ROWS, out=tmp_path)
     assert [f.name[0] for f in (tmp_path / "a").iterdir()] == ["p"]
     assert [f.name[0] for f in (tmp_path / "b").iterdir()] == ["."], "another run may be writing it"
 

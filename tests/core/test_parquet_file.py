@@ -77,7 +77,7 @@ def test_full_disk_raises_the_named_error_and_frees_the_folders(full_disk, tmp_p
     def run():
         flow = ro.Dataflow("f")
         flow.sink("o", flow.source("r", schema={"name": "string", "value": "double"}))
-        return flow.run(table(), folder=str(tmp_path / "out"), checkpoint=str(tmp_path / "ck"))
+        return flow.run(table(), out=str(tmp_path / "out"), checkpoint=str(tmp_path / "ck"))
 
     with pytest.raises(ConnectorError, match="out"):
         run()

@@ -66,7 +66,7 @@ def flow():
 
 #: By API, a function that creates files at a path.
 PLACES = {
-    "out": lambda path: flow().run([{"value": 1.0}], folder=path),
+    "out": lambda path: flow().run([{"value": 1.0}], out=path),
     "checkpoint": lambda path: flow().run([{"value": 1.0}], checkpoint=path),
     "sink": lambda path: flow().run([{"value": 1.0}], sinks=ParquetSink(path)),
     "spool": lambda path: os.makedirs(MQTTSource(url="memory://x", topics=["#"], client_id="a", spool=path).spool),
@@ -77,7 +77,7 @@ PLACES = {
         BloomFilter.of(["a"], 0.01).save(path),
         t.CheckBloomFilter(models={"sensor_id": str(path)}).session().push({"sensor_id": "a", "value": 1.0}),
     ),
-    "zip": lambda path: t.Zip(folder=str(path), size=1).session().push({"name": "a", "data": b""}),
+    "zip": lambda path: t.Zip(to=str(path), size=1).session().push({"name": "a", "data": b""}),
     "probe": lambda path: ro.Probe(folder=path),
     "write": lambda path: (write(city(sensors=2, messages=3), path), replay(path)),
     "command": lambda path: Job("stats", out=path).out.mkdir(),

@@ -65,7 +65,7 @@ def run(source, checkpoint, stop=None):
     out = checkpoint.with_name(f"{checkpoint.name}-out")
     before = committed(out)
     with contextlib.suppress(Stop):
-        flow.run(source, folder=out, checkpoint=checkpoint, batch_size=2, epoch_rows=2, progress=halt)
+        flow.run(source, out=out, checkpoint=checkpoint, batch_size=2, epoch_rows=2, progress=halt)
     return committed(out)[len(before) :]
 
 

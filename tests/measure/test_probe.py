@@ -126,7 +126,7 @@ def test_failed_run_counts_only_committed_records() -> None:
 def test_restarted_run_accepts_another_probe(tmp_path: Path) -> None:
     for n in (30, 75):
         probe = Probe(every=None)
-        smooth().run(MemorySource(values(n)), folder=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
+        smooth().run(MemorySource(values(n)), out=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
         assert probe.report().inputs == (30 if n == 30 else 45)
     assert len(ParquetSink(tmp_path / "out").files()) == 4
 

@@ -49,7 +49,7 @@ def numbers(folder):
 @pytest.fixture
 def folder(tmp_path):
     """A checkpoint after two epochs."""
-    flow().run(rows(10), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint", batch_size=5, epoch_rows=5)
+    flow().run(rows(10), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", batch_size=5, epoch_rows=5)
     return tmp_path / "checkpoint"
 
 
@@ -92,7 +92,7 @@ def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed)
 def test_run_without_checkpoint_does_not_sync_files(tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr(os, "fsync", waited.append)
-    flow().run(rows(15), folder=tmp_path, batch_size=5, epoch_rows=5)
+    flow().run(rows(15), out=tmp_path, batch_size=5, epoch_rows=5)
     assert len(waited) == 2, "for the names of two folders, once"
 
 
@@ -103,7 +103,7 @@ def test_failed_sync_names_batch_and_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConnectorError, match=r"batch 0 cannot be flushed to disk below .*: .*No space left"):
-        flow().run(rows(15), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+        flow().run(rows(15), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
 
 
 # -- damage ------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_run_with_damaged_checkpoint_changes_nothing(folder, tmp_path):
         changed[place] ^= 1 << choose.randrange(8)
         path.write_bytes(changed)
         with pytest.raises(StateError, match=f"checkpoint {path} is damaged: .*; remove it to continue from the one"):
-            flow().run(rows(20), folder=tmp_path / "out", checkpoint=folder)
+            flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
         assert numbers(tmp_path / "out") == before
 
 
@@ -151,11 +151,11 @@ def test_restart_from_previous_checkpoint(folder, tmp_path):
     checkpoint = Checkpoint(folder)
     assert [p.name for p in sorted(folder.iterdir())] == ["state-000000000002.msgpack", "state-000000000003.msgpack"]
     checkpoint.latest_path().unlink()
-    flow().run(rows(14), folder=tmp_path / "out", checkpoint=folder)
+    flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
     assert sorted(numbers(tmp_path / "out")) == list(range(14))
     checkpoint.latest_path().rename(folder / "state-000000000009.msgpack")
     with pytest.raises(StateError, match="damaged: it is of epoch 3"):
-        flow().run(rows(14), folder=tmp_path / "out", checkpoint=folder)
+        flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_checkpoint_of_other_dataflow_is_refused_with_difference(folder, tmp_pat
     with pytest.raises(
         StateError, match=rf"the checkpoint {folder}/state-0+3.msgpack is of another dataflow: {difference};"
     ):
-        other.run(rows(20), folder=tmp_path / "out", checkpoint=folder)
+        other.run(rows(20), out=tmp_path / "out", checkpoint=folder)
     assert numbers(tmp_path / "out") == before
 
 
@@ -184,9 +184,9 @@ def test_unwritable_checkpoint_is_named(tmp_path):
 def test_full_disk_is_named(folder, tmp_path):
     (folder / ".state-000000000004.msgpack").symlink_to("/dev/full")
     with pytest.raises(ConnectorError, match=f"checkpoint {folder}/state-0+4.msgpack cannot be written: .*No space"):
-        flow().run(rows(20), folder=tmp_path / "out", checkpoint=folder)
+        flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
     (folder / ".state-000000000004.msgpack").unlink()
-    flow().run(rows(20), folder=tmp_path / "out", checkpoint=folder)
+    flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
     assert sorted(numbers(tmp_path / "out")) == list(range(20))
 
 
@@ -345,7 +345,7 @@ def test_epoch_ends_while_source_is_silent(tmp_path):
             return bool(seen) or time.monotonic() > self.until
 
     flow().run(rows(4))  # compiles the kernels
-    flow().run(Silent(rows(4)), folder=tmp_path, epoch="500ms")
+    flow().run(Silent(rows(4)), out=tmp_path, epoch="500ms")
     assert seen == list(range(4))
 
 
@@ -357,7 +357,7 @@ def test_second_run_in_folder_is_refused(tmp_path, shared):
     refused = []
 
     def meanwhile(stream, batch):
-        options = {"folder": tmp_path / "other", "checkpoint": tmp_path / "second"}
+        options = {"out": tmp_path / "other", "checkpoint": tmp_path / "second"}
         options[{"out": "folder"}.get(shared, shared)] = tmp_path / shared
         with pytest.raises(ConnectorError, match=rf"{tmp_path}/{shared}.* is in use by this process on this host"):
             flow().run(rows(3), **options)
@@ -369,7 +369,7 @@ def test_second_run_in_folder_is_refused(tmp_path, shared):
     assert refused
     assert numbers(tmp_path / "out") == list(range(10))
     assert not list(tmp_path.rglob(LOCK)), "a lock file is left"
-    flow().run(rows(3), folder=tmp_path / "other")  # a refused run holds no lock
+    flow().run(rows(3), out=tmp_path / "other")  # a refused run holds no lock
 
 
 def test_folder_of_killed_process_is_free(tmp_path):

@@ -103,7 +103,7 @@ flow = ro.Dataflow("smoothing")
 flow.sink("kept", flow.source("readings", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="smooth"))
 source = ro.streams.PacedSource(ro.MemorySource([{"value": float(i)} for i in range(100_000)]), rate=200)
 spark = session(cores=2)
-query = flow.start(spark, source, folder="out", checkpoint="kept", trigger="1 second")
+query = flow.start(spark, source, out="out", checkpoint="kept", trigger="1 second")
 try:
     query.wait(progress=lambda q: print(q.summary.messages, flush=True))
 except KeyboardInterrupt:

@@ -97,11 +97,11 @@ def test_restart_of_finished_run_adds_nothing(tmp_path):
 
 
 def test_output_of_another_run_is_refused(tmp_path):
-    job.dataflow().run(job.table(100), folder=tmp_path / "out")
+    job.dataflow().run(job.table(100), out=tmp_path / "out")
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().run(job.table(100), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(ConnectorError, match="overwrite=True"):  # the second try is refused like the first
-        job.dataflow().run(job.table(100), folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
+        job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
 
 
 def test_state_of_other_dataflow_is_refused(tmp_path):
@@ -240,6 +240,6 @@ def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
         with pytest.raises(StateError, match=complaint):
             job.dataflow().start(spark, _script(), **options)
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().start(spark, _script(), folder=tmp_path / "out", checkpoint=str(tmp_path / "new"))
+        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))
     with pytest.raises(ConnectorError, match="overwrite=True"):
-        job.dataflow().start(spark, _script(), folder=tmp_path / "out", checkpoint=str(tmp_path / "new"))
+        job.dataflow().start(spark, _script(), out=tmp_path / "out", checkpoint=str(tmp_path / "new"))

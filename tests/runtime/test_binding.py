@@ -376,7 +376,7 @@ def test_bound_sink_gets_its_stream_alone(tmp_path):
     assert own.table("smooth").num_rows == 1 and own.table("readings").num_rows == own.table("errors").num_rows == 0
     assert result["readings"].num_rows == result["smooth"].num_rows == result.errors.num_rows == 1
     made, own = two_sinks()
-    made.run(BAD, folder=tmp_path)
+    made.run(BAD, out=tmp_path)
     assert own.table("smooth").num_rows == 1
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["errors", "readings", "smooth"]
     made, own = two_sinks()
@@ -400,9 +400,9 @@ def test_bound_sink_alone_gets_the_errors(tmp_path):
     assert result["readings"].num_rows == result.errors.num_rows == 1
     made = source.filter(lambda row: True).to(kept := ro.MemorySink())
     with pytest.raises(
-        ConfigError, match=r"'alone' has its own sink for 'own', 'memory_sink', so that folder would get n"
+        ConfigError, match=r"'alone' has its own sink for 'own', 'memory_sink', so that out would get n"
     ):
-        made.run(BAD, folder=tmp_path / "b")
+        made.run(BAD, out=tmp_path / "b")
     with pytest.raises(ConfigError, match="so that sinks would get nothing; a mapping of name to sink replaces one"):
         made.run(BAD, sinks=ro.MemorySink())
     made.run(BAD, sinks={"own": kept})
@@ -477,7 +477,7 @@ def wordy_faces(made, folder):
     yield made.run(rows)["words"].schema.names
     made.run(rows, sinks=ro.CallbackSink(lambda stream, batch: seen.append(batch.schema.names)))
     yield from seen
-    yield made.run(rows, folder=folder / "parquet")["words"].schema.names
+    yield made.run(rows, out=folder / "parquet")["words"].schema.names
     made.run(rows, sinks=ro.JSONLinesSink(folder / "lines"))
     (lines,) = (folder / "lines" / "words").rglob("*.jsonl")
     yield list(json.loads(lines.read_text().splitlines()[0]))
@@ -509,8 +509,8 @@ def test_results_have_declared_or_requested_ordinals(tmp_path, ordinals, declare
 
 
 def test_checkpoint_of_results_with_ordinals_is_refused_without(tmp_path):
-    words(True).run([{"text": "on"}], checkpoint=tmp_path / "state", folder=tmp_path / "out")
+    words(True).run([{"text": "on"}], checkpoint=tmp_path / "state", out=tmp_path / "out")
     with pytest.raises(ro.StateError, match="ordinals"):
-        words(False).run([{"text": "on"}], checkpoint=tmp_path / "state", folder=tmp_path / "out")
+        words(False).run([{"text": "on"}], checkpoint=tmp_path / "state", out=tmp_path / "out")
     with pytest.raises(ConfigError, match="ordinals must be True or False, got 1"):
         ro.Dataflow("words", ordinals=1)

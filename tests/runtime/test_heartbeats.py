@@ -126,7 +126,7 @@ def test_closed_window_is_written_while_source_is_silent(tmp_path):
         return 1e9 if clock_reads[-1] else 0.0
 
     script = [rows("a", 10), ADVANCE(at(60)), PAUSE("1s"), rows("a", 70)]
-    counting().run(ScriptedSource(script, clock=clock), folder=tmp_path / "out", epoch="50ms")
+    counting().run(ScriptedSource(script, clock=clock), out=tmp_path / "out", epoch="50ms")
     assert not clock_reads[0]
     assert clock_reads[-1]
 
@@ -290,8 +290,8 @@ def test_votes_of_sources_parsed_together_are_counted_in_order_of_messages():
 def test_restart_continues_after_heartbeat(tmp_path):
     source = ScriptedSource([rows("a", 10), ADVANCE(at(60)), ABORT, rows("a", 20, 70)])
     with pytest.raises(ConnectorError, match="ABORT"):
-        counting().run(source, folder=tmp_path / "out", checkpoint=tmp_path / "state", epoch_rows=1)
-    counting().run(source, folder=tmp_path / "out", checkpoint=tmp_path / "state")
+        counting().run(source, out=tmp_path / "out", checkpoint=tmp_path / "state", epoch_rows=1)
+    counting().run(source, out=tmp_path / "out", checkpoint=tmp_path / "state")
     assert closed(_table(tmp_path / "out" / "n")) == [(1, "a", 0, 1), (1, "a", 60, 1)]
     assert late(_table(tmp_path / "out" / "errors")) == [(1, "late")]
 

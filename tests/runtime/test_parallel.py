@@ -88,7 +88,7 @@ def test_commits_are_independent_of_cores(tmp_path, cores):
     files = {}
     for n in (1, cores):
         out = tmp_path / str(n)
-        job.dataflow().run(job.table(1000), folder=out, batch_size=30, epoch_rows=100, epoch="10000d", cores=n)
+        job.dataflow().run(job.table(1000), out=out, batch_size=30, epoch_rows=100, epoch="10000d", cores=n)
         files[n] = {
             path.relative_to(out): list(map(exact, pa.parquet.read_table(path).to_pylist()))
             for path in out.glob("*/part-*.parquet")
@@ -393,7 +393,7 @@ def test_summary_of_an_interrupted_run_counts_committed_records(tmp_path, epoch_
             epoch_rows=epoch_rows,
             epoch="10000d",
             cores=1,
-            folder=tmp_path / "out",
+            out=tmp_path / "out",
             checkpoint=tmp_path / "checkpoint",
         )
     assert seen[-1].messages == wanted

@@ -69,7 +69,7 @@ def main(folder: Path) -> None:
     assert sorted(map(exact, query["smooth"].to_pylist())) == wanted
     assert (summary.messages, summary.rows, summary.batches) == (300, {"smooth": len(wanted)}, 3)
     try:
-        dataflow().start(spark, source, folder=disk / "out").wait("4min")
+        dataflow().start(spark, source, out=disk / "out").wait("4min")
     except ConnectorError as error:
         assert f"{disk}/out must be a folder that the driver and all workers share" in str(error), error
     else:
@@ -80,7 +80,7 @@ def main(folder: Path) -> None:
     plain.sink("out", plain.source("rows", schema={"value": "double"}).to(t.NoOp(), id="kept"))
     for flow, given in ((dataflow(), source), (plain, frame)):
         try:
-            flow.start(spark, given, checkpoint=disk / "checkpoint", folder=disk / "kept")
+            flow.start(spark, given, checkpoint=disk / "checkpoint", out=disk / "kept")
         except ConfigError as error:
             assert f"workers of this cluster do not see the checkpoint {disk}/checkpoint" in str(error), error
         else:

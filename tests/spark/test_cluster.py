@@ -101,5 +101,5 @@ def test_records_cross_in_the_messages(tmp_path):
 
 def test_too_many_bytes_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(driver_sink, "MAX_BYTES", 1000)
-    with pytest.raises(ConnectorError, match=r"max_records=.*folder="):
+    with pytest.raises(ConnectorError, match=r"max_records=.*out="):
         send(driver_sink.DriverSink(tmp_path), 0, (0, [("a", batch(*range(1000)))]))

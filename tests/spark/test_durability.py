@@ -37,7 +37,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
 
     query = start(100)
     with pytest.raises(ConnectorError, match=rf"{folder} is in use by this process on this host since"):
-        start(folder=tmp_path / "other")
+        start(out=tmp_path / "other")
     with pytest.raises(ConnectorError, match=rf"{tmp_path}/out/average is in use by this process on this host since"):
         start(checkpoint=tmp_path / "other")
     while not query.poll().messages:
@@ -74,7 +74,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
     shutil.copytree(kept, folder)
     shutil.rmtree(folder / "state")
     grown = job.GatedSource(pa.concat_tables([job.table(400), job.table(10)]), 410)
-    query = job.dataflow().start(spark, grown, folder=tmp_path / "out", **place)
+    query = job.dataflow().start(spark, grown, out=tmp_path / "out", **place)
     with pytest.raises(StateError, match=rf"its state cannot be read.*{folder}"):
         query.wait("2min")
     with pytest.raises(ConfigError, match="checkpoint has the scheme nosuch:"):
@@ -83,7 +83,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
         job.dataflow().run(job.table(10), checkpoint=kept)
     job.dataflow().run(job.table(10), checkpoint=tmp_path / "local")
     with pytest.raises(StateError, match="is of a local run"):
-        start(checkpoint=tmp_path / "local", folder=tmp_path / "other")
+        start(checkpoint=tmp_path / "local", out=tmp_path / "other")
 
 
 def write(path, text):
@@ -107,9 +107,9 @@ def test_restart_over_grown_input_equals_local_run(spark, tmp_path):
         flow.run(ro.streams.replay(file), **places[0])
         flow.start(spark, ro.streams.replay(file), partitions=1, **places[1]).wait("2min")
         for stream in ("parse", "average"):
-            there, here = (Counter(map(exact, table(p["folder"], stream))) for p in places)
+            there, here = (Counter(map(exact, table(p["out"], stream))) for p in places)
             assert there == here
-    assert len(table(places[1]["folder"], "parse")) == 5 * 50
+    assert len(table(places[1]["out"], "parse")) == 5 * 50
 
 
 def test_results_are_readable_and_latency_counts_from_due_times(spark, tmp_path):

@@ -409,7 +409,7 @@ def test_results_have_ordinals_only_where_asked_for(spark, tmp_path):
     for ordinals, wanted in ((False, []), (True, ["ordinal"])):
         flow = ro.Dataflow("words", ordinals=ordinals)
         flow.sink("out", flow.source("texts", schema={"text": "string"}).to(t.Tokenize(field="text"), id="words"))
-        query = flow.start(spark, [{"text": "on off"}], folder=tmp_path / f"{ordinals}")
+        query = flow.start(spark, [{"text": "on off"}], out=tmp_path / f"{ordinals}")
         query.wait("1min")
         faces = [query["words"].schema.names]
         faces += [flow.frames(frame)["words"].columns, flow.transform(frame).columns]

@@ -18,7 +18,7 @@ def start(spark, folder, messages):
     return flow.start(
         spark,
         source=ro.streams.city(sensors=5, messages=messages),
-        folder=folder / "out",
+        out=folder / "out",
         checkpoint=folder / "checkpoint",
         trigger="available now",
         max_records=100,

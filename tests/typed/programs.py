@@ -76,7 +76,7 @@ def tasks_and_frames() -> None:
 
 
 def on_spark(flow: ro.Dataflow, session: Any) -> None:
-    assert_type(spark.start(flow, session, folder="results").wait("1min"), Summary)
+    assert_type(spark.start(flow, session, out="results").wait("1min"), Summary)
     spark.transform(t.KalmanFilter(), session, on_error="keep")  # type: ignore[arg-type]
 
 

@@ -102,7 +102,7 @@ def test_lost_state_after_a_restart_changes_the_digest(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(type(given.flow), "run", forgetful)
     found = run_local(given, restarted, tmp_path / "kept")
-    assert [set(options) >= {"folder", "checkpoint"} for options in calls] == [True, True]
+    assert [set(options) >= {"out", "checkpoint"} for options in calls] == [True, True]
     assert found.digest != wanted.digest
     assert found.records["figures"] == 150
 

@@ -121,24 +121,24 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     return picked
 
 
-def sinks_by_node(flow: Graph, sinks: Any, folder: str | Path | None) -> dict[str, Sink]:
+def sinks_by_node(flow: Graph, sinks: Any, out: str | Path | None) -> dict[str, Sink]:
     """Return the sink of each sink node, and the one for ``errors`` if it is given.
 
     A sink node gets the sink that the run gives by its name, or else the one bound to it. All others share the one that
-    the run gives without a name: by default Parquet files below ``folder``, or memory.
+    the run gives without a name: by default Parquet files below ``out``, or memory.
     """
     nodes = flow.nodes_of_kind("sink")
     names = [node.id for node in nodes]
     own = {node.id: node.sink for node in nodes if node.sink is not None}
-    if sinks is not None and folder is not None:
-        raise ConfigError("give either sinks or folder, not both")
-    if (folder is not None or isinstance(sinks, Sink)) and own and len(own) == len(nodes):
+    if sinks is not None and out is not None:
+        raise ConfigError("give either sinks or out, not both")
+    if (out is not None or isinstance(sinks, Sink)) and own and len(own) == len(nodes):
         raise ConfigError(
             f"the dataflow {flow.name!r} has its own sink for {', '.join(map(repr, own))}, so that "
-            f"{'sinks' if folder is None else 'folder'} would get nothing; a mapping of name to sink replaces one"
+            f"{'sinks' if out is None else 'out'} would get nothing; a mapping of name to sink replaces one"
         )
     if sinks is None:
-        sinks = ParquetSink(local_path(folder, "folder")) if folder is not None else MemorySink()
+        sinks = ParquetSink(local_path(out, "out")) if out is not None else MemorySink()
     if isinstance(sinks, Sink):
         sinks = dict.fromkeys((name for name in names if name not in own), sinks)
     if not isinstance(sinks, Mapping):
@@ -155,14 +155,14 @@ def sinks_by_node(flow: Graph, sinks: Any, folder: str | Path | None) -> dict[st
     return found
 
 
-def bind_sinks(flow: Graph, sinks: Any, folder: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
+def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
     """Return the distinct sinks by name, and the names of the sinks of each stream.
 
     See :func:`sinks_by_node`. The errors stream goes to the sink named ``errors``, or else to the first that the run
     gives, or else to the first that is bound to a node.
     """
     names = [n.id for n in flow.nodes_of_kind("sink")]
-    sinks = sinks_by_node(flow, sinks, folder)
+    sinks = sinks_by_node(flow, sinks, out)
     label = {id(sink): name for name, sink in reversed(sinks.items())}
     distinct = {label[id(sink)]: sink for sink in sinks.values()}
     routes: dict[str, list[str]] = {}

@@ -81,7 +81,7 @@ def run(
     source: Any = None,
     *,
     sinks: Any = None,
-    folder: str | Path | None = None,
+    out: str | Path | None = None,
     batch_size: int | None = None,
     buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
@@ -104,7 +104,7 @@ def run(
     source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
-        By default Parquet files below ``folder`` if that is given, else memory.
+        By default Parquet files below ``out`` if that is given, else memory.
     batch_size : int, optional
         Maximum records in a batch; by default 131,072, with one core 262,144. If steps make more records of it than
         524,288, a step that reads them processes the batch in parts.
@@ -124,7 +124,7 @@ def run(
     checkpoint : path, optional
         Folder for offsets and state: a later run with the same folder continues there.
     overwrite : bool, default False
-        Whether a new run may replace the output of an earlier one in ``folder``.
+        Whether a new run may replace the output of an earlier one in ``out``.
     progress : function, optional
         Called with the :class:`Summary` so far after each batch.
     probe : Probe, optional
@@ -142,7 +142,7 @@ def run(
     for name, one in bound.items():
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
-    targets, routes = bind_sinks(flow, sinks, folder)
+    targets, routes = bind_sinks(flow, sinks, out)
     engine, pipeline = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
     alone = pipeline is None and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)

@@ -85,7 +85,7 @@ class _BlockWriter(Writer):
         if self._bytes > MAX_BYTES:
             raise ConnectorError(
                 f"a micro-batch has more than {MAX_BYTES:,} bytes for a sink in the user's process: "
-                "take fewer records at a time (max_records=), or write files (folder=)"
+                "take fewer records at a time (max_records=), or write files (out=)"
             )
 
     def finish(self) -> Message:

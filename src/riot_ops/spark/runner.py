@@ -56,7 +56,7 @@ def start(
     source: Any = None,
     *,
     sinks: Any = None,
-    folder: str | Path | None = None,
+    out: str | Path | None = None,
     checkpoint: str | Path | None = None,
     trigger: Duration | None = None,
     max_records: int | None = None,
@@ -80,7 +80,7 @@ def start(
         A batch DataFrame makes a bounded run: its rows are first written to the checkpoint, in the order of ``seq`` if
         they have one, and a run that is started again continues with those.
     sinks : sink or mapping of sink name to sink, optional
-        By default Parquet files below ``folder`` if that is given, else memory.
+        By default Parquet files below ``out`` if that is given, else memory.
     checkpoint : path or URI, optional
         Where Spark keeps position and state; a query started again with it continues. By default a
         temporary folder, removed at the end. On a cluster a folder that driver and workers do not share is refused, if
@@ -112,7 +112,7 @@ def start(
         :class:`riot_ops.Buffering`. By default blocks of 8 MiB with LZ4 (smaller ones for a DataFrame in a session that
         limits Arrow batches by records only), and the session's settings for the rest.
     overwrite : bool, default False
-        Whether a new query may replace the output of an earlier one in ``folder``.
+        Whether a new query may replace the output of an earlier one in ``out``.
     probe : Probe, optional
         Measures the query until it is stopped, see :class:`riot_ops.Probe`; a record counts as delivered
         when its micro-batch is committed.
@@ -130,7 +130,7 @@ def start(
     refuse_connect(is_connect(spark), "flow.start")
     keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
     check_session(spark, keeps_state=keeps_state)
-    targets, routes = bind_sinks(flow, sinks, folder)
+    targets, routes = bind_sinks(flow, sinks, out)
     temporary = temporary_folder("riot_ops-query-")
     running: list[Any] = []
     lock: FolderLock | None = None

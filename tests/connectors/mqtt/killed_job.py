@@ -27,9 +27,7 @@ def job(url: str, folder: Path, messages: int, qos: int) -> None:
     one = source(url, folder, messages, qos)
     raw = flow.source("raw", schema=one.schema)
     flow.sink("out", raw)
-    flow.run(
-        one, folder=folder / "out", checkpoint=folder / "checkpoint", epoch="50ms", batch_size=200, overwrite=False
-    )
+    flow.run(one, out=folder / "out", checkpoint=folder / "checkpoint", epoch="50ms", batch_size=200, overwrite=False)
 
 
 def main() -> None:

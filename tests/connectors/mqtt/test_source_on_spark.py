@@ -44,7 +44,7 @@ def test_query_reads_from_and_publishes_to_a_broker(mosquitto, spark, tmp_path):
                 url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, fields=("seq", "ordinal", "value")
             )
             flow.sink("out", parsed.to(out, id="published"))
-            query = flow.start(spark, one, folder=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)
+            query = flow.start(spark, one, out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)
             query.wait("4min")
             assert query.summary.errors == 0
             if run == 1:

@@ -38,7 +38,7 @@ def last_updates(rows, key, batch_size):
 def restarted(flow, texts, cut, folder):
     """Run twice, first with the texts up to a cut; return the streams of both runs by name."""
     for part in (texts[:cut], texts):
-        flow.run(messages(part), checkpoint=folder / "checkpoint", folder=folder / "out")
+        flow.run(messages(part), checkpoint=folder / "checkpoint", out=folder / "out")
     return {
         name: pa.concat_tables(map(pq.read_table, files))
         for name, files in itertools.groupby(sorted((folder / "out").glob("*/*.parquet")), lambda p: p.parent.name)

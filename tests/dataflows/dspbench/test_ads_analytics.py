@@ -135,7 +135,7 @@ def test_restarted_run_continues(tmp_path):
     texts = [record(i % 2, 1 + i % 3, 100 + i % 5, 1) for i in range(12)]
     flow = ads_analytics(emit="each")
     for part in (texts[:5], texts):
-        flow.run(sources(part, part), checkpoint=tmp_path / "checkpoint", folder=tmp_path / "out")
+        flow.run(sources(part, part), checkpoint=tmp_path / "checkpoint", out=tmp_path / "out")
     files = (tmp_path / "out" / "ctr").glob("*.parquet")
     table = pa.concat_tables(map(pa.parquet.read_table, files))
     assert [row[1:] for row in rows(table, *FIELDS)] == [row[1:] for row in reference(texts, texts, each=True)[0]]

@@ -133,19 +133,19 @@ def test_wrong_parameters_are_refused_by_name(wrong, match):
 
 def test_second_run_replaces_the_archive(tmp_path):
     folder = tmp_path / "new" / "ü"
-    pack = Zip(folder=str(folder), size=2, prefix="plots").session()
+    pack = Zip(to=str(folder), size=2, prefix="plots").session()
     row = pack.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}])[0]
     path = Path(row["path"])
     assert path.parent == folder and path.name == row["name"] and path.stat().st_size == row["bytes"]
     assert path.stat().st_mode & 0o777 == 0o644
     assert zipfile.ZipFile(path).namelist() == ["a.svg", "a-2.svg"] and row["entries"] == 2
-    again = Zip(folder=str(folder), size=2, prefix="plots").session()
+    again = Zip(to=str(folder), size=2, prefix="plots").session()
     assert again.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}]) == [row]
     assert os.listdir(folder) == [row["name"]]
 
 
 def test_failed_write_leaves_no_file(tmp_path, monkeypatch):
-    pack = Zip(folder=str(tmp_path), size=1).session()
+    pack = Zip(to=str(tmp_path), size=1).session()
 
     def fails(source, target):
         raise OSError(28, "No space left on device")
@@ -171,7 +171,7 @@ def test_dataflow_packs_charts_for_any_batch_size(tmp_path):
     flow = ro.Dataflow("plots")
     collected = flow.source("in", schema=table.schema).to(Collect(size=20), id="collect")
     charts = collected.to(PlotLines(), id="chart")
-    flow.sink("out", charts.to(Zip(folder=str(tmp_path), size=6), id="zip"))
+    flow.sink("out", charts.to(Zip(to=str(tmp_path), size=6), id="zip"))
     rows = flow.run(table, batch_size=7)["zip"].to_pylist()
     assert [row["entries"] for row in rows] == [6, 2]
     names = [name for row in rows for name in zipfile.ZipFile(row["path"]).namelist()]
@@ -181,5 +181,5 @@ def test_dataflow_packs_charts_for_any_batch_size(tmp_path):
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(ConfigError, match="folder must name a folder"):
-        Zip(folder=str(tmp_path / "x"))
+    with pytest.raises(ConfigError, match="to must name a folder"):
+        Zip(to=str(tmp_path / "x"))

@@ -92,9 +92,9 @@ def test_ticks_of_time_have_a_suitable_unit(seconds, ticks):
 
 @pytest.mark.long
 def test_unit_labels_the_axis():
-    assert "µg/m³ & more" in lines_of(draw({**a_set([1.0]), "what": "µg/m³ & more"}, unit="what")["data"])[1]
-    assert draw({**a_set([1.0]), "what": None}, unit="what")["data"] == draw(a_set([1.0]))["data"]
-    plain, with_unit = (draw({**a_set([1.0]), "what": "m"}, format="png", unit=u)["data"] for u in (None, "what"))
+    assert "µg/m³ & more" in lines_of(draw({**a_set([1.0]), "what": "µg/m³ & more"}, value_unit="what")["data"])[1]
+    assert draw({**a_set([1.0]), "what": None}, value_unit="what")["data"] == draw(a_set([1.0]))["data"]
+    plain, with_unit = (draw({**a_set([1.0]), "what": "m"}, format="png", value_unit=u)["data"] for u in (None, "what"))
     assert plain != with_unit
 
 

@@ -184,7 +184,7 @@ def run_local(case: Case, variant: Variant, folder: Path) -> Outcome:
     if variant.mode != "restarted":
         return _outcome(case, variant, run())
     storage: dict[str, Any] = {
-        "folder": folder / "out",
+        "out": folder / "out",
         "checkpoint": folder / "checkpoint",
         "epoch_rows": max(1, case.messages // 5),
     }
@@ -271,7 +271,7 @@ def run_on_spark(spark: Any, group: Sequence[Case], variant: Variant, folder: Pa
     flow = combine({case.name: case.flow for case in group})
     sources = {f"{case.name}.{n}": s for case in group for n, s in case.sources.items()}
     most = None if variant.mode == "whole" else -(-group[0].messages // PARTS)
-    storage = {"folder": folder / "out", "checkpoint": folder / "checkpoint"}
+    storage = {"out": folder / "out", "checkpoint": folder / "checkpoint"}
     options: dict[str, Any] = {"partitions": variant.partitions, "max_records": most, **storage}
     if variant.mode == "restarted":
         first = {f"{case.name}.{n}": s for case in group for n, s in _first_part(case, "wait").items()}

@@ -30,7 +30,7 @@ def rows(table: pa.Table) -> Counter[str]:
 def test_written_results_equal_the_dataflow(spark: Any, tmp_path: Path) -> None:
     city = write_city(tmp_path / "city", MESSAGES, FILES, sensors=7)
     out = tmp_path / "out"
-    results = tumbling_stats().run(LineFiles(city, MESSAGES // FILES), folder=out)
+    results = tumbling_stats().run(LineFiles(city, MESSAGES // FILES), out=out)
     wanted = {stream: rows(results[stream]) for stream in ("avg", "slr", "dac")}
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(city))
     assert run_frames(lines, tmp_path, MESSAGES // FILES) > 0

@@ -36,7 +36,7 @@ def test_lost_and_duplicated_numbers_take_five_bytes_each() -> None:
 def test_results_of_a_folder_are_compared_with_a_run_in_process(name: str, tmp_path: Path) -> None:
     data = write_numbered(application(name).inputs["lines"], tmp_path / "lines", 2, 400)
     wanted = ExpectedResults(name, data)
-    program_flow(name).run(data.source(), folder=tmp_path / "out")
+    program_flow(name).run(data.source(), out=tmp_path / "out")
     whole = list(read_results(name, tmp_path / "out"))
     assert wanted.difference(whole) == (0, 0)
     lost, doubled = wanted.difference([])

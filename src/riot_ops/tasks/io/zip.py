@@ -46,7 +46,7 @@ class Zip(PooledTask):
 
     Parameters
     ----------
-    folder : str or None, default None
+    to : str or None, default None
         Folder for the archives, created if missing. On a cluster all workers must share it. None: the records have
         the archives, for a following upload.
     size : int, 1 to 65535, default 100
@@ -69,7 +69,7 @@ class Zip(PooledTask):
     Shapes and rates
     ----------------
     N:1, one record per archive: the key, ``seq``, ``ordinal`` and ``event_time`` of its last entry if
-    the input has them, ``name``, ``data`` (binary, the archive), or with ``folder`` its ``path`` (text) and its
+    the input has them, ``name``, ``data`` (binary, the archive), or with ``to`` its ``path`` (text) and its
     size in ``bytes`` (int64), and ``entries`` (int64). O(bytes) time; the state is the entries of incomplete archives.
 
     The same entries make the same bytes, and the name of an archive ends with a hash of its content
@@ -102,7 +102,7 @@ class Zip(PooledTask):
     (['a.svg', 'b.svg'], 2)
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     row = Zip(folder=folder, size=1).session().push({"name": "a.svg", "data": b"<svg/>"})[0]
+    ...     row = Zip(to=folder, size=1).session().push({"name": "a.svg", "data": b"<svg/>"})[0]
     ...     zipfile.ZipFile(row["path"]).namelist()
     ['a.svg']
     """
@@ -112,7 +112,7 @@ class Zip(PooledTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
 
-    folder: str | None = None
+    to: str | None = None
     size: Count = 100
     max_bytes: Count = 64 << 20
     field: str = "data"
@@ -127,10 +127,10 @@ class Zip(PooledTask):
             raise ConfigError(f"size must be at most {MAX_ENTRIES}, got {self.size}")
         if self.max_bytes > MAX_ARCHIVE_BYTES:
             raise ConfigError(f"max_bytes must be at most {MAX_ARCHIVE_BYTES}, got {self.max_bytes}")
-        if self.folder is not None:
-            folder = local_path(self.folder, "folder")
-            if not self.folder or (folder.exists() and not folder.is_dir()):
-                raise ConfigError(f"folder must name a folder, got {self.folder!r}")
+        if self.to is not None:
+            folder = local_path(self.to, "to")
+            if not self.to or (folder.exists() and not folder.is_dir()):
+                raise ConfigError(f"to must name a folder, got {self.to!r}")
         conflicts = sorted({f.name for f in self._added_fields()} & set(self.by))
         if conflicts:
             raise ConfigError(f"{self.name()} adds the field {conflicts[0]!r}; the key must not have that name")
@@ -149,7 +149,7 @@ class Zip(PooledTask):
 
     def _added_fields(self) -> list[pa.Field]:
         files = [pa.field("path", pa.string()), pa.field("bytes", pa.int64())]
-        own = [pa.field("data", pa.binary())] if self.folder is None else files
+        own = [pa.field("data", pa.binary())] if self.to is None else files
         return [pa.field("name", pa.string()), *own, pa.field("entries", pa.int64())]
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -234,9 +234,9 @@ class Zip(PooledTask):
 
     def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
         """Return the values of the added fields for a complete archive."""
-        if self.folder is None:
+        if self.to is None:
             return name, content, entries
-        path = local_path(self.folder, "folder").absolute() / name
+        path = local_path(self.to, "to").absolute() / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(prefix=".zip-", dir=path.parent)
@@ -268,7 +268,7 @@ class Zip(PooledTask):
         yield Case(cls(size=2, by=("key",)), batch)
         yield Case(cls(max_bytes=49, compress=False), batch, "bytes")
         yield Case(cls(field="name", entry=None, size=3, by=("key",)), batch.select(["key", "name"]), "text")
-        yield Case(cls(size=2, by=("key",), folder=_case_folder()), batch, "folder")
+        yield Case(cls(size=2, by=("key",), to=_case_folder()), batch, "folder")
 
 
 @functools.cache

@@ -339,6 +339,7 @@ class Window(WindowTask, SketchTask):
         latest = {name: every[name] for name in (*RUNNING, "weighted")}
         yield Case(cls(frame=Sliding(2, full=True), by=("key",), aggregates=latest), batch, "the last two")
         yield Case(cls(frame=Sliding(2 * five), by=("key",), aggregates=timed), batch, "the last ten seconds")
+        yield Case(cls(frame=Sliding(13 * five), aggregates=latest, emit="10s"), batch, "the last minute")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(frame=Count(2, partial=True), by=("key",), aggregates=every), batch, "by count")
         yield Case(cls(frame=Hopping(2 * five, five), emit="each", by=("key",), aggregates=timed), batch, "updates")

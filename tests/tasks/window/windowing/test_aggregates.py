@@ -262,7 +262,7 @@ def test_spark_keeps_digits(spark, tmp_path):
     aggregates = {f"{name}_{field}": (field, name) for name in (*VALUES, "unique") for field in ("v", "id", "t")}
     aggregates["sum"] = ("id", "sum")
     flow.sink("o", rows.to(t.Window(frame="1min", aggregates=aggregates), id="w"))
-    query = flow.start(spark, table, folder=tmp_path / "out", checkpoint=tmp_path / "c", max_records=2)
+    query = flow.start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=2)
     query.wait(timeout="4min")
     wanted = flow.run(table)["w"].select(list(aggregates))
     assert query["w"].select(list(aggregates)).equals(wanted)

@@ -171,8 +171,6 @@ def test_packed_sample_roundtrip(accuracy):
 @pytest.mark.spark
 def test_spark_equals_pandas(spark, tmp_path):
     table = readings(8, 300)
-    query = dataflow(frame="1min").start(
-        spark, table, folder=tmp_path / "out", checkpoint=tmp_path / "c", max_records=90
-    )
+    query = dataflow(frame="1min").start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=90)
     query.wait(timeout="4min")
     assert_equal(found(query["w"]), by_pandas(table, 60, 60))

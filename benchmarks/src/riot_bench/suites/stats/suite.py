@@ -78,7 +78,7 @@ def _in_process(base: Path, data: Path, small: int, large: int, repetitions: int
     flow = tumbling_stats()
     few, many = _first_files(data, small), _first_files(data, large)
     with pinned_to_one_core():
-        ours = median_seconds(lambda: flow.run(many, folder=base / "local", overwrite=True), repetitions)
+        ours = median_seconds(lambda: flow.run(many, out=base / "local", overwrite=True), repetitions)
         theirs = median_seconds(lambda: stats(few.files, base / "plain"), repetitions, warm=0)
     return large / ours, small / theirs
 
@@ -123,7 +123,7 @@ def _first_files(data: Path, messages: int) -> LineFiles:
 
 
 def _on_spark(spark: Any, out: Path, data: Path, batch: int) -> float:
-    query = tumbling_stats().start(spark, _first_files(data, 3 * batch), folder=out, max_records=batch)
+    query = tumbling_stats().start(spark, _first_files(data, 3 * batch), out=out, max_records=batch)
     query.wait()
     return median(batch / s for s in durations(query.streaming)[1:])
 

@@ -69,7 +69,7 @@ def main(name: str, folder: Path, most: int, each: int, files: list[Path]) -> No
 
     spark, source = session(cores=CORES), NumberedFiles(files, each, CORES // 2)
     program_flow(name).start(
-        spark, source, max_records=most, folder=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES
+        spark, source, max_records=most, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES
     ).wait()
 
 

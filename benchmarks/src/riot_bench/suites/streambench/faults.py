@@ -242,7 +242,7 @@ def _mean_latency(spark: Any, name: str, rate: float, sizes: Sizes, strike: Call
     since = SETTLING_SHARE * sizes.paced_s
     with temporary_folder() as base:
         source = PacedSource(NarrowSource(lines, SOURCE_SPLITS), rate=rate)
-        query = program_flow(name).start(spark, source, folder=base / "out", partitions=NODES, probe=probe)
+        query = program_flow(name).start(spark, source, out=base / "out", partitions=NODES, probe=probe)
         begun = 0.0
 
         def watch(_: Any) -> None:
@@ -347,7 +347,7 @@ def _run(
 ) -> FaultRun:
     """Run a program over the lines and call ``strike`` when half of the micro-batches are done."""
     query = program_flow(name).start(
-        spark, data.source(parts), folder=at / "out", max_records=data.batch, partitions=NODES
+        spark, data.source(parts), out=at / "out", max_records=data.batch, partitions=NODES
     )
     half, struck = 1 + (data.total // data.batch - 1) // 2, False
 

@@ -99,11 +99,11 @@ def main(folder: Path, mode: str, rate: float, messages: int) -> None:
     if not opened.exists():
         flow.run(open_stream(2_000), cores=1)  # loads all code before messages arrive
     if mode == "replayed":
-        flow.run(broker, folder=folder / "out", checkpoint=folder / "checkpoint", **options)
+        flow.run(broker, out=folder / "out", checkpoint=folder / "checkpoint", **options)
         return
     number = sum(path.name.startswith("out") for path in folder.iterdir())
     source = AtMostOnceBroker(open_stream(messages), opened, rate, folder / "position.json")
-    flow.run(source, folder=folder / f"out{number}", **options)
+    flow.run(source, out=folder / f"out{number}", **options)
 
 
 def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
@@ -112,7 +112,7 @@ def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
     spark = session(cores=CORES)
     if not broker.opened.exists():
         flow.start(spark, open_stream(2_000)).wait()
-    flow.start(spark, broker, folder=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
+    flow.start(spark, broker, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
 
 
 if __name__ == "__main__":
