@@ -16,6 +16,8 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.dataflows.dspbench.operators import BoundedCount, SlidingWindow, TopK
+from riot_ops.dataflows.neptune.operators import Trend
 from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
 from riot_ops.sketches import BloomFilter
 from riot_ops.task import Task, registered_tasks
@@ -138,9 +140,9 @@ CASES: dict[str, list[Exact]] = {
         Exact(t.RunningSummary(value="v"), lambda v: [float(sum(v[: i + 1])) for i in range(len(v))], "sum"),
     ],
     "TRD": [
-        Exact(t.Trend(value="v"), lambda v: [min(v[: i + 1]) for i in range(len(v))], "min"),
+        Exact(Trend(value="v"), lambda v: [min(v[: i + 1]) for i in range(len(v))], "min"),
         Exact(
-            t.Trend(value="v", window=3 * MICRO),
+            Trend(value="v", window=3 * MICRO),
             lambda v: [max(v[max(i - 2, 0) : i + 1]) for i in range(len(v))],
             "max",
         ),
@@ -178,13 +180,13 @@ CASES: dict[str, list[Exact]] = {
         Exact(t.Deduplicate(by="v", ttl=SECOND), lambda v: list(dict.fromkeys(v))),
     ],
     "CNT": [Exact(t.RunningCount(by="v"), counts, "count")],
-    "BCT": [Exact(t.BoundedCount(field="v", capacity=100), counts, "count")],
+    "BCT": [Exact(BoundedCount(field="v", capacity=100), counts, "count")],
     "TPK": [
-        Exact(t.TopK(item="name", value="v", k=4, every=SECOND), lambda v: sorted(v, reverse=True)[:4]),
+        Exact(TopK(item="name", value="v", k=4, every=SECOND), lambda v: sorted(v, reverse=True)[:4]),
     ],
     "SLW": [
         Exact(
-            t.SlidingWindow(window=MICRO, fields="v"),
+            SlidingWindow(window=MICRO, fields="v"),
             lambda v: [x for i in range(len(v)) for x in (*v[i - 1 : i], v[i])],
         )
     ],

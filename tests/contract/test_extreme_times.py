@@ -14,6 +14,7 @@ from riot_ops import tasks as t
 from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import EARLIEST, LATEST
+from riot_ops.dataflows.dspbench.operators import SliceMeans, SlidingTotals, TopK, WeightedAverage
 from riot_ops.task import registered_tasks
 from tests.search import stride
 from tests.simulated_query import SimulatedQuery
@@ -37,13 +38,13 @@ WEEKS = [
     t.Window(frame="7d", max_ahead="30d"),
     t.Compute({"week": "floor_time(event_time, '7d')"}),
     t.Compute({"event_time": "floor_time(event_time, '3650d')"}),
-    t.TopK(item="key", value="value", every="7d"),
-    t.SliceMeans(length="7d", every="1d", period="7d"),
-    t.SlidingTotals(totals={"n": None}, every="7d"),
+    TopK(item="key", value="value", every="7d"),
+    SliceMeans(length="7d", every="1d", period="7d"),
+    SlidingTotals(totals={"n": None}, every="7d"),
     t.SortByEventTime(allowed_lateness="7d"),
     t.SortByEventTime(allowed_lateness="7d", scope="key", by="key"),
-    t.WeightedAverage(value="value", weight="value", calendar="month", start="start"),
-    t.WeightedAverage(value="value", weight="value", window=2, start="start"),
+    WeightedAverage(value="value", weight="value", calendar="month", start="start"),
+    WeightedAverage(value="value", weight="value", window=2, start="start"),
     t.Deduplicate(by="key", ttl="7d"),
     t.KalmanFilter(by="key", ttl="10000d"),
 ]

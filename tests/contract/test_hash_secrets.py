@@ -21,6 +21,7 @@ from riot_ops import tasks as t
 from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.dataflows import click_analytics, etl, stats, voip_stream
+from riot_ops.dataflows.dspbench.operators import BoundedCount
 from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.runtime.snapshot import task_identity
@@ -35,7 +36,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 #: Tasks with state, and what each gives for values that it takes for one, and for different ones.
 WITH_STATE = {
     "deduplicate": (t.Deduplicate(fields="v", capacity=100, flag="out"), [True, False], [True, True]),
-    "bounded_count": (t.BoundedCount(field="v", output="out"), [1, 2], [1, 1]),
+    "bounded_count": (BoundedCount(field="v", output="out"), [1, 2], [1, 1]),
     "decaying_rate": (
         DecayingRate(fields="v", capacity=100, output="out"),
         pytest.approx([0.03335, 0.0667], rel=1e-3),
@@ -343,7 +344,7 @@ def test_spark_query_continues_with_the_same_secret_only(spark, tmp_path):
     table = pa.Table.from_batches([batch(["a", "b", "a", "ü" * 20, "b"])])
 
     def start(word):
-        places = {"checkpoint": tmp_path / "state", "folder": tmp_path / "out"}
+        places = {"checkpoint": tmp_path / "state", "out": tmp_path / "out"}
         query = sketches(word).start(spark, table, **places)
         query.wait(timeout="4min")
         return query

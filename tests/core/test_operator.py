@@ -8,8 +8,8 @@ import pytest
 
 from riot_ops.core.operator import FilterOperator, KeyedOperator, Operator, StatelessOperator, emits_per_batch
 from riot_ops.core.special_operators import PeriodicOperator, PooledOperator, ReadableState
+from riot_ops.dataflows.dspbench.operators import BoundedCount
 from riot_ops.task import registered_tasks
-from riot_ops.tasks import BoundedCount
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "custom_task.md"
 #: Names that are not for authors to define: what a task is called, copies of it, its parameters.

@@ -232,7 +232,7 @@ def test_run_continues_at_its_checkpoint(tmp_path, name):
         if summary.messages >= 120:
             raise Stop
 
-    options = {"checkpoint": tmp_path.parent / f"{tmp_path.name}-{name}", "folder": tmp_path.parent / f"{name}-out"}
+    options = {"checkpoint": tmp_path.parent / f"{tmp_path.name}-{name}", "out": tmp_path.parent / f"{name}-out"}
     with pytest.raises(Stop):
         flow().run(ro.read(folder, **kwargs), batch_size=20, epoch_rows=20, progress=stop, **options)
     result = flow().run(ro.read(folder, **kwargs), **options)

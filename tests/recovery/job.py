@@ -66,7 +66,7 @@ def query(spark: Any, folder: Path, rows: int, until: int) -> Any:
 
 def places(folder: Path) -> dict[str, Path]:
     """Return the folders of output and checkpoint."""
-    return {"folder": folder / "out", "checkpoint": folder / "checkpoint"}
+    return {"out": folder / "out", "checkpoint": folder / "checkpoint"}
 
 
 if __name__ == "__main__":

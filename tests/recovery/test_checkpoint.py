@@ -82,7 +82,7 @@ def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed)
 
     for name, function in (("fsync", synced), ("replace", renamed), ("mkdir", made)):
         monkeypatch.setattr(os, name, function)
-    options = {"folder": tmp_path / "new" / "out", "batch_size": 5, "epoch_rows": 5}
+    options = {"out": tmp_path / "new" / "out", "batch_size": 5, "epoch_rows": 5}
     probe = ro.Probe() if probed else None
     flow().run(rows(15), checkpoint=tmp_path / "checkpoint", probe=probe, **options)
     assert counted == [set()] * 5, "before the first epoch, after each, and at the end"
@@ -208,7 +208,7 @@ class Pieces(ro.MemorySource):
 
 def test_crash_within_split_loses_nothing(tmp_path):
     source = Pieces(rows(10))
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
     with pytest.raises(ConnectorError, match="lost"):
         flow().run(source, **options)
     flow().run(source, **options)
@@ -358,7 +358,7 @@ def test_second_run_in_folder_is_refused(tmp_path, shared):
 
     def meanwhile(stream, batch):
         options = {"out": tmp_path / "other", "checkpoint": tmp_path / "second"}
-        options[{"out": "folder"}.get(shared, shared)] = tmp_path / shared
+        options[shared] = tmp_path / shared
         with pytest.raises(ConnectorError, match=rf"{tmp_path}/{shared}.* is in use by this process on this host"):
             flow().run(rows(3), **options)
         refused.append(True)

@@ -61,7 +61,7 @@ def _script(*events):
 @pytest.mark.parametrize("events", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE("2ms"))])
 def test_restarts_after_crashes_and_ends(tmp_path, events):
     source = _script(*events)
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
     ends = events.count(EOF)
     for _ in events:
         try:
@@ -81,7 +81,7 @@ def test_restarts_after_crashes_and_ends(tmp_path, events):
 def test_restart_after_crash_before_end(tmp_path):
     batch = job.table(100).combine_chunks().to_batches()[0]
     source = ScriptedSource([batch, ABORT])
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
     with pytest.raises(ConnectorError):
         job.dataflow().run(source, **options)
     job.dataflow().run(source, **options)  # only the end is left
@@ -89,7 +89,7 @@ def test_restart_after_crash_before_end(tmp_path):
 
 
 def test_restart_of_finished_run_adds_nothing(tmp_path):
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     job.dataflow().run(job.table(1000), **options)
     before = file_contents(tmp_path / "out")
     job.dataflow().run(job.table(1000), **options)
@@ -196,7 +196,7 @@ def test_restart_of_killed_query(spark, tmp_path, rows, kills):
 @pytest.mark.spark
 def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
     options = {
-        "folder": tmp_path / "out",
+        "out": tmp_path / "out",
         "checkpoint": str(tmp_path / "checkpoint"),
         "max_records": 300,
         "partitions": 2,

@@ -17,6 +17,7 @@ from riot_ops import tasks as t
 from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.lookback import Lookback
+from riot_ops.dataflows.dspbench.operators import SlidingTotals
 from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.task import registered_tasks
 from tests.reuse.spark.fake_spark import FakeSpark, Gated
@@ -171,7 +172,7 @@ def test_bounded_tasks_are_known():
 @pytest.mark.parametrize(
     "task",
     [
-        t.SlidingTotals(by=BY, totals={"n": None}, every="1s"),
+        SlidingTotals(by=BY, totals={"n": None}, every="1s"),
         t.MovingAverage(by=BY, window=2),
         t.Window(frame=2, by=BY),
         *(task(by=BY, window=2, ttl="1s") for task in (t.SlidingSum, t.SlidingRegression)),

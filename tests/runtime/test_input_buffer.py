@@ -387,7 +387,7 @@ def test_restart_loses_and_repeats_no_record(tmp_path_factory, buffering, cut, b
     folder = tmp_path_factory.mktemp("restart")
     records = rows(400)
     options = {
-        "folder": folder / "out",
+        "out": folder / "out",
         "checkpoint": folder / "state",
         "buffering": buffering,
         "batch_size": batch_size,
@@ -441,7 +441,7 @@ def test_restart_with_several_sources_loses_no_record(tmp_path_factory, bufferin
     """A run commits only when no source has a partly processed range."""
     folder = tmp_path_factory.mktemp("restart")
     options = {
-        "folder": folder / "out",
+        "out": folder / "out",
         "checkpoint": folder / "state",
         "buffering": buffering,
         "batch_size": batch_size,

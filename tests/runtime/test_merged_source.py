@@ -75,7 +75,7 @@ def test_order_on_simulated_spark(merging, sizes, seed):
 def test_restart_continues_in_order(merging, tmp_path):
     sizes = {"a": 5, "b": 3}
     flow = flow_of(merging, ("a", "b"))
-    kept = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     source = {"a": records("a", 5), "b": ScriptedSource([records("b", 2), ABORT, records("b", 3)[2:]])}
     with pytest.raises(ConnectorError, match="ABORT"):
         flow.run(source, **kept, batch_size=2, epoch_rows=1)

@@ -276,7 +276,7 @@ def test_restart_with_other_cores(tmp_path):
     batch = job.table(1200).combine_chunks().to_batches()[0]
     pieces = [batch.slice(i * 300, 300) for i in range(4)]
     source = ScriptedSource([pieces[0], ABORT, pieces[1], ABORT, pieces[2], ABORT, pieces[3]])
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
     for cores in (2, 4, 1):
         with pytest.raises(ConnectorError, match="ABORT"):
             job.dataflow().run(source, cores=cores, **options)
@@ -355,7 +355,7 @@ def test_interrupt_finishes_batches_without_checkpoint(tmp_path, kept):
             raise KeyboardInterrupt
         seen.append(summary.messages)
 
-    options = {"batch_size": 10, "cores": 2, "folder": tmp_path / "out"}
+    options = {"batch_size": 10, "cores": 2, "out": tmp_path / "out"}
     folder = {"checkpoint": tmp_path / "checkpoint"} if kept else {}
     with pytest.raises(KeyboardInterrupt):
         failing().run(readings(1000), progress=progress, **options, **folder)

@@ -12,6 +12,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import StateField
+from riot_ops.dataflows.dspbench.operators import RunningMedian
 from riot_ops.runtime.state import KeyedState
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -45,7 +46,7 @@ def update(state, records):
 
 @pytest.mark.parametrize("kind", ["full", "delta"])
 def test_snapshots_restore_growing_fields(kind):
-    whole, here, there = (KeyedState(t.RunningMedian(by=("key",))) for _ in range(3))
+    whole, here, there = (KeyedState(RunningMedian(by=("key",))) for _ in range(3))
     update(whole, rows(5, 2) + rows(60, 3))
     update(here, rows(5, 2))
     there.restore(here.snapshot("full"))
@@ -56,7 +57,7 @@ def test_snapshots_restore_growing_fields(kind):
 
 
 def test_expired_keys_leave_the_others_unchanged():
-    state, other = KeyedState(t.RunningMedian(by=("key",), ttl="1h")), KeyedState(t.RunningMedian(by=("key",)))
+    state, other = KeyedState(RunningMedian(by=("key",), ttl="1h")), KeyedState(RunningMedian(by=("key",)))
     update(state, [{"event_time": NOON, "key": 9, "value": 1.0, "action": 1}, *rows(50, 2)])
     update(other, rows(50, 2))
     again = rows(1, 2, start=1_800)

@@ -723,7 +723,7 @@ def test_windows_over_late_windows_are_complete_at_end(seed, allowed_lateness, w
 
 def test_stream_time_after_continued_end(tmp_path):
     flow = chained(20, 10, None)
-    kept = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
+    kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     times = (0, 10, 20, 30, 40, 45, 46, 90)
     rows = [
         {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for i, s in enumerate(times)

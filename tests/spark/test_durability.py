@@ -32,7 +32,7 @@ def test_checkpoint_locks_and_damage(spark, tmp_path):
     place = {"checkpoint": f"file://{tmp_path}/the%20checkpoint", "partitions": 1}
 
     def start(until=400, **options):
-        options = {"folder": f"file://{tmp_path}/out", **place} | options
+        options = {"out": f"file://{tmp_path}/out", **place} | options
         return job.dataflow().start(spark, job.GatedSource(job.table(400), until), **options)
 
     query = start(100)
@@ -103,7 +103,7 @@ def test_restart_over_grown_input_equals_local_run(spark, tmp_path):
     file = tmp_path / "city.txt"
     for messages in (30, 50, 50):
         write_stream(ro.streams.city(sensors=3, messages=messages), file)
-        places = [{"folder": tmp_path / r / "out", "checkpoint": tmp_path / r / "kept"} for r in ("local", "spark")]
+        places = [{"out": tmp_path / r / "out", "checkpoint": tmp_path / r / "kept"} for r in ("local", "spark")]
         flow.run(ro.streams.replay(file), **places[0])
         flow.start(spark, ro.streams.replay(file), partitions=1, **places[1]).wait("2min")
         for stream in ("parse", "average"):

@@ -137,7 +137,7 @@ def test_failed_start_can_be_repeated(spark, tmp_path):
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", HDFS)
     rows = random_input(random.Random(3), 20)
     flow = smoothing()
-    options = {"checkpoint": tmp_path / "c", "folder": tmp_path / "out", "max_records": 12}
+    options = {"checkpoint": tmp_path / "c", "out": tmp_path / "out", "max_records": 12}
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("riot_ops.spark.runner.check_session", lambda *_, **__: None)
@@ -157,7 +157,7 @@ def test_state_format_with_file_names_per_attempt(spark, tmp_path):
     """State format 2, which speculative copies need, can be continued like the default one."""
     session, flow, rows = on_spark.configure(spark.newSession()), windows(), random_input(random.Random(5), 60)
     session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-    options = {"checkpoint": tmp_path / "c", "folder": tmp_path / "out", "max_records": 12, "partitions": 1}
+    options = {"checkpoint": tmp_path / "c", "out": tmp_path / "out", "max_records": 12, "partitions": 1}
     first = flow.start(session, rows, **options)
     first.wait("2min", lambda query: query.summary.batches and query.stop())
     assert 0 < first.summary.messages < 60

@@ -56,7 +56,7 @@ def test_restart_of_stopped_run(name, spark, tmp_path):
     for stream in one.inputs.values():
         files[stream] = tmp_path / stream
         write(generate(stream, messages=900, seed=7), files[stream])
-    kept = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 200, "partitions": 2}
+    kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 200, "partitions": 2}
     flow = one.builder()
     # the same files, at first with half of their lines
     lines = {stream: path.read_bytes().splitlines(keepends=True) for stream, path in files.items()}

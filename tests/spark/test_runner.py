@@ -183,7 +183,7 @@ def test_progress_of_spark_has_the_counters_of_the_dataflow(spark):
 @pytest.mark.parametrize("form", ["csv", pytest.param("log", marks=pytest.mark.slow)])
 def test_query_over_a_folder_finds_new_files_in_any_order(spark, tmp_path, form):
     """Also in the range of a micro-batch that was planned but not committed."""
-    folder, where = tmp_path / "in", {"folder": tmp_path / "out", "checkpoint": tmp_path / "kept"}
+    folder, where = tmp_path / "in", {"out": tmp_path / "out", "checkpoint": tmp_path / "kept"}
     folder.mkdir()
     flow = ro.Dataflow("folder")
     if form == "csv":

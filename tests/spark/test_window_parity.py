@@ -58,7 +58,7 @@ def test_simulated_spark_equals_local_run(records, partitions, fuse):
 def test_restart_continues_stream_time(spark, tmp_path):
     table = random_input(random.Random(12), 160)
     wanted = everything(dataflow().run(table), dataflow())
-    options = {"partitions": 2, "folder": tmp_path / "out", "checkpoint": tmp_path / "c"}
+    options = {"partitions": 2, "out": tmp_path / "out", "checkpoint": tmp_path / "c"}
     query = dataflow().start(spark, job.GatedSource(table, 60), max_records=40, **options)
     while query.poll().messages < 60:
         assert query.active

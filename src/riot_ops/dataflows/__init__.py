@@ -134,6 +134,7 @@ _OPERATORS = {
     "BatchOutliers": ("BOL", "riot_ops.dataflows.dspbench.operators.batch_outliers"),
     "BatchSums": ("BSM", "riot_ops.dataflows.dspbench.operators.batch_sums"),
     "BayesScore": ("BAY", "riot_ops.dataflows.dspbench.operators.bayes_score"),
+    "BoundedCount": ("BCT", "riot_ops.dataflows.dspbench.operators.bounded_count"),
     "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
     "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
     "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
@@ -144,7 +145,15 @@ _OPERATORS = {
     "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
     "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
     "PiViete": ("PI", "riot_ops.dataflows.riotbench.operators.pi_viete"),
+    "RunningMedian": ("RMD", "riot_ops.dataflows.dspbench.operators.running_median"),
+    "ShareAbove": ("SHA", "riot_ops.dataflows.dspbench.operators.share_above"),
+    "SliceMeans": ("SLM", "riot_ops.dataflows.dspbench.operators.slice_means"),
+    "SlidingTotals": ("SLT", "riot_ops.dataflows.dspbench.operators.sliding_totals"),
+    "SlidingWindow": ("SLW", "riot_ops.dataflows.dspbench.operators.sliding_window"),
     "SyntheticEventTime": ("NUT", "riot_ops.dataflows.dspbench.operators.synthetic_event_time"),
+    "TopK": ("TPK", "riot_ops.dataflows.dspbench.operators.top_k"),
+    "Trend": ("TRD", "riot_ops.dataflows.neptune.operators.trend"),
+    "WeightedAverage": ("WAV", "riot_ops.dataflows.dspbench.operators.weighted_average"),
 }
 
 declare(_OPERATORS)

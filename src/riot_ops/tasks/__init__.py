@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.predict.train_decision_tree import TrainDecisionTree
     from riot_ops.tasks.predict.train_linear_regression import TrainLinearRegression
     from riot_ops.tasks.predict.train_neural_network import TrainNeuralNetwork
-    from riot_ops.tasks.window.bounded_count import BoundedCount
     from riot_ops.tasks.window.change_detector import ChangeDetector
     from riot_ops.tasks.window.clipped_average import ClippedAverage
     from riot_ops.tasks.window.collect import Collect
@@ -61,19 +60,11 @@ if TYPE_CHECKING:
     from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
     from riot_ops.tasks.window.moving_average import MovingAverage
     from riot_ops.tasks.window.running_count import RunningCount
-    from riot_ops.tasks.window.running_median import RunningMedian
     from riot_ops.tasks.window.running_summary import RunningSummary
     from riot_ops.tasks.window.running_totals import RunningTotals
-    from riot_ops.tasks.window.share_above import ShareAbove
-    from riot_ops.tasks.window.slice_means import SliceMeans
     from riot_ops.tasks.window.sliding_sum import SlidingSum
-    from riot_ops.tasks.window.sliding_totals import SlidingTotals
-    from riot_ops.tasks.window.sliding_window import SlidingWindow
     from riot_ops.tasks.window.sort_by_event_time import SortByEventTime
-    from riot_ops.tasks.window.top_k import TopK
-    from riot_ops.tasks.window.trend import Trend
     from riot_ops.tasks.window.variance import Variance
-    from riot_ops.tasks.window.weighted_average import WeightedAverage
     from riot_ops.tasks.window.window import Aggregate, Window
 
 #: Code and module of each task.
@@ -81,7 +72,6 @@ _TASKS = {
     "AsOfJoin": ("AOJ", "riot_ops.tasks.join.as_of_join"),
     "AssembleMessage": ("JON", "riot_ops.tasks.join.assemble_message"),
     "BatchFunction": ("BFN", "riot_ops.tasks.functions.batch_function"),
-    "BoundedCount": ("BCT", "riot_ops.tasks.window.bounded_count"),
     "CSVToSenML": ("C2S", "riot_ops.tasks.parse.csv_to_senml"),
     "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
     "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
@@ -122,29 +112,21 @@ _TASKS = {
     "RangeFilter": ("RGF", "riot_ops.tasks.filter.range_filter"),
     "ReadTableRange": ("ATR", "riot_ops.tasks.io.read_table_range"),
     "RunningCount": ("CNT", "riot_ops.tasks.window.running_count"),
-    "RunningMedian": ("RMD", "riot_ops.tasks.window.running_median"),
     "RunningSummary": ("RSM", "riot_ops.tasks.window.running_summary"),
     "RunningTotals": ("TOT", "riot_ops.tasks.window.running_totals"),
     "SampleByHash": ("SMP", "riot_ops.tasks.filter.sample_by_hash"),
     "SecondOrderMoment": ("SOM", "riot_ops.tasks.math.second_order_moment"),
-    "ShareAbove": ("SHA", "riot_ops.tasks.window.share_above"),
-    "SliceMeans": ("SLM", "riot_ops.tasks.window.slice_means"),
     "SlidingRegression": ("SLR", "riot_ops.tasks.predict.sliding_regression"),
     "SlidingSum": ("SSM", "riot_ops.tasks.window.sliding_sum"),
-    "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
-    "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
     "Tokenize": ("TOK", "riot_ops.tasks.parse.tokenize"),
-    "TopK": ("TPK", "riot_ops.tasks.window.top_k"),
     "TrainBloomFilter": ("BLT", "riot_ops.tasks.filter.train_bloom_filter"),
     "TrainDecisionTree": ("DTT", "riot_ops.tasks.predict.train_decision_tree"),
     "TrainLinearRegression": ("MLT", "riot_ops.tasks.predict.train_linear_regression"),
     "TrainNeuralNetwork": ("NNT", "riot_ops.tasks.predict.train_neural_network"),
-    "Trend": ("TRD", "riot_ops.tasks.window.trend"),
     "Unpivot": ("UPV", "riot_ops.tasks.parse.unpivot"),
     "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
     "Variance": ("VAR", "riot_ops.tasks.window.variance"),
-    "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
     "Window": ("WIN", "riot_ops.tasks.window.window"),
     "Zip": ("ZIP", "riot_ops.tasks.io.zip"),
 }
@@ -168,7 +150,6 @@ __all__ = [
     "AsOfJoin",
     "AssembleMessage",
     "BatchFunction",
-    "BoundedCount",
     "CSVToSenML",
     "ChangeDetector",
     "CheckBloomFilter",
@@ -211,32 +192,24 @@ __all__ = [
     "RangeFilter",
     "ReadTableRange",
     "RunningCount",
-    "RunningMedian",
     "RunningSummary",
     "RunningTotals",
     "SampleByHash",
     "SecondOrderMoment",
-    "ShareAbove",
-    "SliceMeans",
     "SlidingRegression",
     "SlidingSum",
-    "SlidingTotals",
-    "SlidingWindow",
     "SortByEventTime",
     "StatelessTask",
     "Task",
     "Tokenize",
-    "TopK",
     "TrainBloomFilter",
     "TrainDecisionTree",
     "TrainLinearRegression",
     "TrainNeuralNetwork",
-    "Trend",
     "Unpivot",
     "UploadBlob",
     "ValueTask",
     "Variance",
-    "WeightedAverage",
     "Window",
     "Zip",
     "find_task",

@@ -120,6 +120,6 @@ def test_restarted_run_continues(tmp_path):
     flow = fraud_detection(window=3, threshold=0.5)
     whole = found(flow.run(table(texts))["outliers"])
     head, tail = (fraud_detection(window=3, threshold=0.5) for _ in range(2))
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     head.run(ro.MemorySource(table(texts[:7])), **kept)
     assert found(tail.run(ro.MemorySource(table(texts)), **kept)["outliers"]) == whole

@@ -175,7 +175,7 @@ def test_restarted_run_continues(tmp_path):
     texts = [f"m_{m},{60 * k},{20 + 7 * m * k % 61},40,,,1,1,1" for k in range(6) for m in range(5)]
     options = {"scorer": "decayed", "decay": 0.3, "method": "top"}
     whole = found(machine_outlier(**options).run(table(texts))["alerts"])
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     source = ScriptedSource([*table(texts[:17]).to_batches(), ABORT, *table(texts[17:]).to_batches()])
     with pytest.raises(ConnectorError):
         machine_outlier(**options).run(source, epoch_rows=1, batch_size=4, **kept)

@@ -162,7 +162,7 @@ def test_restarted_run_continues(tmp_path):
     texts = [f"0,{START + 5 * k},{(7 * k + 3 * p) % 23},1,{p},0,{p // 2}" for k in range(40) for p in range(4)]
     flow = smart_grid(window="40s")
     whole = flow.run(table(texts))
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     source = ScriptedSource([*table(texts[:83]).to_batches(), ABORT, *table(texts[83:]).to_batches()])
     with pytest.raises(ConnectorError):
         smart_grid(window="40s").run(source, epoch_rows=1, batch_size=20, **kept)

@@ -125,7 +125,7 @@ def test_restarted_run_continues(tmp_path):
     mails = [json.dumps({"id": str(i), "message": f"win w{i % 7} cash"}) for i in range(9)]
     wanted = list(reference(training, mails))
     head, tail = spam_filter(), spam_filter()
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     head.run({"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails[:4]))}, **kept)
     both = {"training": ro.MemorySource(table(training)), "analysis": ro.MemorySource(table(mails))}
     assert found(tail.run(both, **kept)["results"]) == wanted

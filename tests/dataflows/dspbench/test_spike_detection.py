@@ -119,6 +119,6 @@ def test_line_with_any_malformed_number_is_an_error(cell):
 def test_restarted_run_continues(tmp_path):
     texts = [f"2004-03-01 00:00:00 1 {i % 2} {20 + i * i % 7} 0 0 0" for i in range(30)]
     whole = found(spike_detection(window=4).run(table(texts))["spikes"])
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     spike_detection(window=4).run(ro.MemorySource(table(texts[:17])), **kept)
     assert found(spike_detection(window=4).run(ro.MemorySource(table(texts)), **kept)["spikes"]) == whole

@@ -84,7 +84,7 @@ def test_restarted_run_continues(network, tmp_path):
     cars = [f"1,v,2009-01-06T05:20:07,0.0,0.001,{30 + i % 7},9" for i in range(40)]
     whole = found(traffic_monitoring(roads=network, **BOX).run(table(cars))["speeds"])
     head, tail = (traffic_monitoring(roads=network, **BOX) for _ in range(2))
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     head.run(ro.MemorySource(table(cars[:17])), **kept)
     assert found(tail.run(ro.MemorySource(table(cars)), **kept)["speeds"]) == whole
 

@@ -158,7 +158,7 @@ def test_headers_delimiters_and_words(tmp_path):
 def test_restarted_run_continues(tmp_path):
     readings = flips(60)
     texts = lines(readings, sorted(COLUMNS), header=True)
-    kept = {"checkpoint": tmp_path / "checkpoint", "folder": tmp_path / "out"}
+    kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}
     half = ScriptedSource([table(texts[:50]).to_pylist(), ABORT, table(texts[50:]).to_pylist()])
     with pytest.raises(ConnectorError):
         equipment_monitoring().run(half, **kept)

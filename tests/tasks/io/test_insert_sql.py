@@ -124,7 +124,7 @@ def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
     table = pa.table(
         {"seq": range(200), "sensor": [f"s{i % 3}" for i in range(200)], "text": ["ü"] * 200}, schema=schema
     )
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 100, "partitions": 1}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 100, "partitions": 1}
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
         flow.start(spark, table, **options).wait(timeout="2min")
     assert _read(tmp_path / "rows.db", "select count(*) from typed") == [(100,)]

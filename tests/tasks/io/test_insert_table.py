@@ -78,7 +78,7 @@ def test_restarted_run_leaves_each_row_once(tmp_path):
     flow.sink("out", inserted)
     rows = [(i, _time(i), f"s{i % 3}", i / 2) for i in range(1000)]
     source = ScriptedSource([_batch(rows[:450]), ABORT, _batch(rows[450:800]), ABORT, _batch(rows[800:])])
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 300, "batch_size": 70}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 300, "batch_size": 70}
     crashes = 0
     while True:
         try:

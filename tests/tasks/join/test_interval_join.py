@@ -203,7 +203,7 @@ def test_streams_of_different_fields_are_joined_by_the_stages_of_spark():
 
 
 def test_checkpoint_continues_the_join(tmp_path):
-    options = {"folder": tmp_path / "out", "checkpoint": tmp_path / "state", "epoch_rows": 1}
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "state", "epoch_rows": 1}
     sources = {"orders": ScriptedSource([ORDERS]), "payments": ScriptedSource([PAYMENTS[:1], ABORT, PAYMENTS[1:]])}
     with pytest.raises(ConnectorError, match="ABORT"):
         joined_flow().run(sources, **options)

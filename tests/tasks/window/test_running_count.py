@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import BoundedCount
 from tests.simulated_query import SimulatedQuery
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -55,7 +56,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(batches):
     [
         t.RunningCount(by="word", output="n", emit="update"),
         t.RunningTotals(by="word", totals={"n": None}, emit="update"),
-        t.BoundedCount(field="word", output="n", emit="update"),
+        BoundedCount(field="word", output="n", emit="update"),
     ],
     ids=["count", "totals", "bounded"],
 )

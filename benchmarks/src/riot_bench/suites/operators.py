@@ -16,7 +16,14 @@ from riot_bench.harness.timing import median
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.dataflows.dspbench.operators import DecayingRate, MarkovScore
+from riot_ops.dataflows.dspbench.operators import (
+    BoundedCount,
+    DecayingRate,
+    MarkovScore,
+    SlidingTotals,
+    TopK,
+    WeightedAverage,
+)
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import KeyedTask
 
@@ -34,11 +41,11 @@ BY = ("key",)
 KEYED: dict[str, Callable[[], KeyedTask]] = {
     "running_count": lambda: t.RunningCount(by=BY),
     "running_totals": lambda: t.RunningTotals(by=BY, totals={"n": None, "total": "number"}),
-    "bounded_count": lambda: t.BoundedCount(field="key", capacity=10_000_000),
+    "bounded_count": lambda: BoundedCount(field="key", capacity=10_000_000),
     "deduplicate": lambda: t.Deduplicate(by=BY),
     "moving_average": lambda: t.MovingAverage(by=BY, window=10, mode="growing", output="mean"),
     "markov_score": lambda: MarkovScore(by=BY, window=5),
-    "weighted_average": lambda: t.WeightedAverage(by=BY, value="value", weight="number", window=15),
+    "weighted_average": lambda: WeightedAverage(by=BY, value="value", weight="number", window=15),
     "as_of_join": lambda: t.AsOfJoin(by=BY, fields=("known",), how="left"),
     "clipped_average": lambda: t.ClippedAverage(by=BY, value="value"),
     "sliding_sum": lambda: t.SlidingSum(by=BY, value="value", window=10),
@@ -46,17 +53,17 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
     "decaying_rate": lambda: DecayingRate(by=BY),
     "decaying_filter": lambda: DecayingRate(fields=("key",), capacity=2_000_000),
     "deduplicate_filter": lambda: t.Deduplicate(fields=("key",), capacity=2_000_000, error=0.01, flag="new"),
-    "sliding_totals": lambda: t.SlidingTotals(by=BY, totals={"n": None}, every=timedelta(seconds=100)),
-    "top_k": lambda: t.TopK(item="key", value="number", k=10, every=timedelta(seconds=100)),
+    "sliding_totals": lambda: SlidingTotals(by=BY, totals={"n": None}, every=timedelta(seconds=100)),
+    "top_k": lambda: TopK(item="key", value="number", k=10, every=timedelta(seconds=100)),
 }
 #: Tasks with a window of given length over the latest records of a key.
 WINDOWED: dict[str, Callable[[int], KeyedTask]] = {
     "moving_average": lambda n: t.MovingAverage(by=BY, window=n, mode="growing", output="mean"),
-    "weighted_average": lambda n: t.WeightedAverage(by=BY, value="value", weight="number", window=n),
+    "weighted_average": lambda n: WeightedAverage(by=BY, value="value", weight="number", window=n),
     "sliding_sum": lambda n: t.SlidingSum(by=BY, value="value", window=n),
     "clipped_average": lambda n: t.ClippedAverage(by=BY, value="value", window=n),
     "markov_score": lambda n: MarkovScore(by=BY, window=n, states=None),
-    "sliding_totals": lambda n: t.SlidingTotals(
+    "sliding_totals": lambda n: SlidingTotals(
         by=BY, totals={"n": None}, every=timedelta(milliseconds=GAP_MS * 100_000), slots=max(2, n // 25)
     ),
 }

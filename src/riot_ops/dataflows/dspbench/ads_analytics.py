@@ -83,7 +83,7 @@ def ads_analytics(
     totals: dict[str, str | None] = {kind: kind for kind in reversed(KINDS)}
     count: t.Task
     if emit == "tick":
-        count = t.SlidingTotals(by=PAIR, totals=totals, every=period, slots=max(2, length // period))
+        count = operators.SlidingTotals(by=PAIR, totals=totals, every=period, slots=max(2, length // period))
     else:
         count = t.RunningTotals(by=PAIR, totals=totals, emit=emit)
     counts = flow.add(count, clicks.partition_by(*PAIR), impressions.partition_by(*PAIR), id="counts")

@@ -10,6 +10,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream, merge
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["bargain_index"]
 
@@ -74,7 +75,7 @@ def bargain_index(
     flow = Dataflow("bargain_index", merging="number")
     order = ("trades", "quotes") if first == "trade" else ("quotes", "trades")
     read = {name: _bars(flow, name) for name in order}
-    average = t.WeightedAverage(by=("stock",), window=window if calendar is None else None, calendar=calendar)
+    average = operators.WeightedAverage(by=("stock",), window=window if calendar is None else None, calendar=calendar)
     prices = read["trades"].partition_by("stock").to(average, id="vwap")
     asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
     known = merge(prices, asked).partition_by("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")

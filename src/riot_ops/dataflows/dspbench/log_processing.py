@@ -7,6 +7,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
+from riot_ops.dataflows.dspbench import operators
 from riot_ops.tables import Networks
 
 __all__ = ["count_by_place", "log_processing"]
@@ -83,7 +84,9 @@ def log_processing(
 
     minute = t.Compute({"minute": "floor_time(event_time, '1min')"})
     minutes = lines.to(minute, id="minutes") >> _project("minute", *keep)
-    volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
+    volume = minutes.partition_by("minute").to(
+        operators.BoundedCount(field="minute", capacity=window, emit=emit), id="volume"
+    )
     answers = lines >> _project("response", *keep)
     status = answers.partition_by("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
     countries = count_by_place(lines >> _project("ip", *keep), geo, "countries", emit, keep)

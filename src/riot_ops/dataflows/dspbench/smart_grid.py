@@ -88,18 +88,21 @@ def smart_grid(
     ordered = readings.to_single().to(t.DropLate(), id="drop_late")
     loads = ordered.to(t.Filter("property == 1"), id="loads")
 
-    changes = loads.to_single().to(t.SlidingWindow(window=size, fields=("value", *PLUG)), id="window")
-    medians = t.RunningMedian(emit="final", tag="all", partial=partial)
-    of_all = changes.to_single().to(medians, id="global_median")
-    of_plug = changes.partition_by(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", tag="plug"), id="plug_median")
-    shares = t.ShareAbove(group="house_id", member=PLUG[1:], window=size)
+    changes = loads.to_single().to(operators.SlidingWindow(window=size, fields=("value", *PLUG)), id="window")
+    of_all = changes.to_single().to(
+        operators.RunningMedian(emit="final", tag="all", partial=partial), id="global_median"
+    )
+    of_plug = changes.partition_by(*PLUG).to(
+        operators.RunningMedian(by=PLUG, emit="update", tag="plug"), id="plug_median"
+    )
+    shares = operators.ShareAbove(group="house_id", member=PLUG[1:], window=size)
     if parallelism == 1:
         above = flow.add(shares, of_plug.to_single(), of_all.to_single(), id="outliers")
     else:
         spread = of_plug.partition_by("house_id", parallelism=parallelism), of_all.broadcast(parallelism)
         above = flow.add(shares, *spread, id="outliers")
 
-    means = t.SliceMeans(by=PLUG, output="load", length=length, every=every, partial=partial)
+    means = operators.SliceMeans(by=PLUG, output="load", length=length, every=every, partial=partial)
     slices = loads.partition_by("house_id").to(means, id="plug_slices")
     totals = operators.BatchSums(by=("house_id",), value="load", groups=("open", "slot", "timestamp"))
     houses = slices.partition_by("house_id").to(totals, id="house_slices")

@@ -8,6 +8,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, as_timedelta, check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench import operators
 
 __all__ = ["TWEET", "WRAPPER", "as_timedelta", "trending_topics"]
 
@@ -87,10 +88,10 @@ def trending_topics(
         trim=normalise,
         coded=True,
     )
-    count = t.SlidingTotals(
+    count = operators.SlidingTotals(
         by=("topic",), totals={"count": None}, every=period, slots=max(2, length // period), partial=partial
     )
     counts = tweets.to(extract, id="topics").partition_by("topic").to(count, id="counts")
-    rank = t.TopK(item="topic", k=k, every=period, partial=partial)
+    rank = operators.TopK(item="topic", k=k, every=period, partial=partial)
     parts = counts.partition_by("topic", parallelism=rankers).to(rank, id="parts")
     return flow.sink("rankings_sink", parts.to_single().to(rank, id="rankings"))

@@ -88,7 +88,7 @@ def equipment_monitoring(
     named = changes.to(t.Lookup(table=known, on=("field",), columns=("pair", "role"), default=""), id="pairs")
     delay = operators.PairDelay(by=("pair",), time="ts", max_pending=max_pending)
     delays = named.partition_by("pair").to(delay, id="delays")
-    trend = t.Trend(
+    trend = operators.Trend(
         by=("pair",), value="delay", time="ts", window=as_timedelta(window), growth=growth, baseline=baseline
     )
     monitor = delays.to(trend, id="monitor")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.batch_outliers import BatchOutliers
     from riot_ops.dataflows.dspbench.operators.batch_sums import BatchSums
     from riot_ops.dataflows.dspbench.operators.bayes_score import BayesScore
+    from riot_ops.dataflows.dspbench.operators.bounded_count import BoundedCount
     from riot_ops.dataflows.dspbench.operators.center_distance import CenterDistance
     from riot_ops.dataflows.dspbench.operators.count_spam_words import CountSpamWords
     from riot_ops.dataflows.dspbench.operators.decayed_scores import DecayedScores
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.history_median import HistoryMedian
     from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
     from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
+    from riot_ops.dataflows.dspbench.operators.running_median import RunningMedian
+    from riot_ops.dataflows.dspbench.operators.share_above import ShareAbove
+    from riot_ops.dataflows.dspbench.operators.slice_means import SliceMeans
+    from riot_ops.dataflows.dspbench.operators.sliding_totals import SlidingTotals
+    from riot_ops.dataflows.dspbench.operators.sliding_window import SlidingWindow
     from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
+    from riot_ops.dataflows.dspbench.operators.top_k import TopK
+    from riot_ops.dataflows.dspbench.operators.weighted_average import WeightedAverage
 
 __all__ = [
     "BagOfWords",
@@ -26,6 +34,7 @@ __all__ = [
     "BatchOutliers",
     "BatchSums",
     "BayesScore",
+    "BoundedCount",
     "CenterDistance",
     "CountSpamWords",
     "DecayedScores",
@@ -33,7 +42,14 @@ __all__ = [
     "HistoryMedian",
     "LexiconSentiment",
     "MarkovScore",
+    "RunningMedian",
+    "ShareAbove",
+    "SliceMeans",
+    "SlidingTotals",
+    "SlidingWindow",
     "SyntheticEventTime",
+    "TopK",
+    "WeightedAverage",
 ]
 
 if not TYPE_CHECKING:

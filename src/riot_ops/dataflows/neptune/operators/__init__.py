@@ -7,9 +7,11 @@ from riot_ops.core.parameters import snake_case
 
 if TYPE_CHECKING:
     from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
+    from riot_ops.dataflows.neptune.operators.trend import Trend
 
 __all__ = [
     "PairDelay",
+    "Trend",
 ]
 
 if not TYPE_CHECKING:

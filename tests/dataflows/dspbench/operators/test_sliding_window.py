@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import SlidingWindow
 from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -34,7 +34,7 @@ def test_records_enter_and_leave(steps, batch_size, by_key):
         wanted += [(i, place, j, action, rows[i]["event_time"]) for place, (j, action) in enumerate(out)]
     flow = ro.Dataflow("window", ordinals=True)
     source = flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "i": "int64"})
-    task = t.SlidingWindow(window="5s", by=("key",) if by_key else (), fields=("i",), action="what")
+    task = SlidingWindow(window="5s", by=("key",) if by_key else (), fields=("i",), action="what")
     flow.sink("out", source.to(task, id="window"))
     result = flow.run(rows or pa.table({"event_time": [], "key": [], "i": []}), batch_size=batch_size)
     names = ("seq", "ordinal", "i", "what", "event_time")
@@ -43,7 +43,7 @@ def test_records_enter_and_leave(steps, batch_size, by_key):
 
 
 def test_record_without_event_time_is_an_error():
-    session = t.SlidingWindow(window="5s", fields=()).session()
+    session = SlidingWindow(window="5s", fields=()).session()
     assert session.push({"event_time": None, "v": 1}) == []
     assert [e["reason"] for e in session.errors] == ["no_event_time"]
 
@@ -58,7 +58,7 @@ def test_leaving_record_keeps_its_fields_and_nothing_else():
         {"event_time": NOON, "i": None, "u": None, "x": None, "b": None, "text": "b"},
         {"event_time": NOON + timedelta(hours=1), "i": 1, "u": 1, "x": 1.0, "b": False, "text": "c"},
     ]  # fmt: skip
-    session = t.SlidingWindow(window="1h", fields=("i", "u", "x", "b", "z")).session()
+    session = SlidingWindow(window="1h", fields=("i", "u", "x", "b", "z")).session()
     out = session.push_batch(pa.Table.from_pylist(rows, pa.schema(kinds))).to_pylist()
     names = ("i", "u", "x", "b", "z")
     assert [row["action"] for row in out] == [1, 1, -1, -1, 1]
@@ -73,8 +73,8 @@ def test_misuse_is_refused():
         ({"fields": tuple(map(str, range(64)))}, "up to 63"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.SlidingWindow(**{"window": "1s", "fields": (), **wrong})
+            SlidingWindow(**{"window": "1s", "fields": (), **wrong})
     with pytest.raises(ConfigError, match="needs a number of at most 64 bits in the field 'a'"):
-        t.SlidingWindow(window="1s", fields=("a",)).output_schema(
+        SlidingWindow(window="1s", fields=("a",)).output_schema(
             pa.schema({"event_time": pa.timestamp("s"), "a": pa.string()})
         )

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import TopK
 
 NOON = datetime(2024, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 steps = st.lists(
@@ -61,7 +61,7 @@ def test_rankings_equal_sorted_dicts(steps, k, every, zeros, partial, batch_size
     schema = pa.schema(
         {"event_time": pa.timestamp("us", "UTC"), "key": pa.string(), "item": pa.string(), "n": pa.float64()}
     )
-    task = t.TopK(by="key", item="item", value="n", k=k, every=timedelta(seconds=every), zeros=zeros, partial=partial)
+    task = TopK(by="key", item="item", value="n", k=k, every=timedelta(seconds=every), zeros=zeros, partial=partial)
     flow.sink("out", flow.source("in", schema=schema).to(task, id="top"))
     result = flow.run(rows, batch_size=batch_size)
     made = [(r["tick_time"], r["key"], r["rank"], r["item"], r["n"]) for r in result["top"].to_pylist()]
@@ -79,7 +79,7 @@ def test_integers_as_items_and_values():
             "count": pa.array([5, 5, 7, 1], pa.int64()),
         }
     )
-    out = t.TopK(item="item", k=3, every="1s").session().push_batch(batch)
+    out = TopK(item="item", k=3, every="1s").session().push_batch(batch)
     assert out.select(["rank", "item", "count"]).to_pylist() == [
         {"rank": 1, "item": 200, "count": 7},
         {"rank": 2, "item": 4, "count": 5},
@@ -88,7 +88,7 @@ def test_integers_as_items_and_values():
 
 
 def test_missing_time_and_misuse():
-    session = t.TopK(item="item", every="1s").session()
+    session = TopK(item="item", every="1s").session()
     session.push({"event_time": None, "item": "a", "count": 1})
     assert [e["reason"] for e in session.errors] == ["no_event_time"]
     for options, error_text in (
@@ -96,4 +96,4 @@ def test_missing_time_and_misuse():
         ({"by": "rank"}, "different fields"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=error_text):
-            t.TopK(**{"item": "item", "every": "1s", **options})
+            TopK(**{"item": "item", "every": "1s", **options})

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.neptune.operators import Trend
 
 HOUR = 3_600_000_000_000
 
@@ -53,7 +53,7 @@ def close(row):
 def test_windows_equal_numpy(steps, hours, baseline, cut):
     times = np.cumsum([step for step, _ in steps]) * HOUR
     values = np.array([float(v) for _, v in steps])
-    task = t.Trend(time="ts", window=f"{hours}h", baseline=baseline, growth=0.1)
+    task = Trend(time="ts", window=f"{hours}h", baseline=baseline, growth=0.1)
     got = found(task, times, values, (min(cut, len(steps)),))
     assert got == [close(row) for row in wanted(times, values, hours * HOUR, 0.1, baseline)]
 
@@ -63,13 +63,13 @@ def test_long_stream_stays_exact():
     rng = np.random.default_rng(3)
     times = 1_600_000_000_000_000_000 + np.cumsum(rng.integers(1, 120_000_000_000, 3000))
     values = (2e8 + rng.normal(0, 5e6, 3000)).round()
-    got = found(t.Trend(time="ts", window="5h"), times, values)
+    got = found(Trend(time="ts", window="5h"), times, values)
     want = list(wanted(times, values, 5 * HOUR))
     for place in (0, 1, 2, 3, 6):
         assert [row[place] for row in got] == pytest.approx([row[place] for row in want], rel=1e-12)
     for place in (4, 5):
         assert [row[place] for row in got[30:]] == pytest.approx([row[place] for row in want[30:]], rel=1e-6)
-    whole = found(t.Trend(time="ts", window="5h"), times, values, tuple(range(100, 3000, 171)))
+    whole = found(Trend(time="ts", window="5h"), times, values, tuple(range(100, 3000, 171)))
     assert whole == got  # to the last bit
 
 
@@ -88,7 +88,7 @@ def test_outlier_leaves_no_rounding_error(first):
     times = np.arange(300) * minute
     values = np.sin(np.arange(300)) + 0.01 * np.arange(300)
     values[first] = 1e9
-    got = found(t.Trend(time="ts", window="100min"), times, values)
+    got = found(Trend(time="ts", window="100min"), times, values)
     for i in range(first + 100, 300):
         inside = slice(i - 99, i + 1)
         assert got[i][4] == pytest.approx(exact_slope(times[inside].tolist(), values[inside].tolist()), rel=1e-11)
@@ -98,12 +98,12 @@ def test_outlier_leaves_no_rounding_error(first):
 def test_timestamps_and_keys():
     times = pa.array([0, 0, 3_600_000_000, 3_600_000_000], pa.timestamp("us", "UTC"))
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "event_time": times, "value": [1, 5, 3, 4]})
-    rows = t.Trend(by="key", growth=1.0).session().push_batch(batch).to_pylist()
+    rows = Trend(by="key", growth=1.0).session().push_batch(batch).to_pylist()
     assert [(row["slope"], row["alarm"]) for row in rows[2:]] == [(2.0, True), (-1.0, False)]
 
 
 def test_rejected_records():
-    session = t.Trend(time="ts").session()
+    session = Trend(time="ts").session()
     for ts, value, reason in ((5, 1.0, None), (4, 1.0, "late"), (None, 1.0, "missing"), (6, None, "missing"), (7, float("inf"), "not_finite"), (5, 2.0, None)):  # fmt: skip
         assert len(session.push({"ts": ts, "value": value})) == (reason is None)
         assert reason is None or session.errors[-1]["reason"] == reason
@@ -122,6 +122,6 @@ def test_rejected_records():
 )
 def test_misuse_is_refused(parameters, error_text):
     with pytest.raises(ConfigError, match=error_text):
-        t.Trend(**parameters)
+        Trend(**parameters)
     with pytest.raises(ConfigError, match="needs timestamps or integers"):
-        t.Trend(time="ts").session().push({"ts": 1.5, "value": 1.0})
+        Trend(time="ts").session().push({"ts": 1.5, "value": 1.0})

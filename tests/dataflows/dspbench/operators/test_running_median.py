@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import RunningMedian
 from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -55,13 +55,13 @@ def test_medians_equal_sorted_lists(steps, batch_size):
     rows, wanted = steps_to_rows(steps)
     flow = ro.Dataflow("median")
     kinds = {"event_time": "timestamp[us, tz=UTC]", "key": "string", "x": "double", "do": "int64"}
-    task = t.RunningMedian(by=("key",), value="x", action="do", output="mid", count="n")
+    task = RunningMedian(by=("key",), value="x", action="do", output="mid", count="n")
     source = flow.source("in", schema=kinds)
-    flow.sink("out", *(source.to(task.replace(emit=emit), id=emit) for emit in ("each", "time", "update")))
+    flow.sink("out", *(source.to(task.replace(emit=emit), id=emit) for emit in ("each", "final", "update")))
     result = flow.run(rows or pa.table({name: [] for name in kinds}), batch_size=batch_size)
     assert found(result["each"].to_pylist()) == wanted
     last = {(key, at): (mid, n) for key, at, mid, n in wanted}
-    assert sorted(found(result["time"].to_pylist())) == sorted((*place, *of) for place, of in last.items())
+    assert sorted(found(result["final"].to_pylist())) == sorted((*place, *of) for place, of in last.items())
     updates = found(result["update"].to_pylist())
     assert {(key, at): (mid, n) for key, at, mid, n in updates} == last
     assert set(updates) <= set(wanted)
@@ -69,7 +69,7 @@ def test_medians_equal_sorted_lists(steps, batch_size):
 
 def test_full_heaps_double():
     """Twelve values arrive in one batch when four of eight are left: 16, the capacity after doubling."""
-    session, queue = t.RunningMedian().session(), []
+    session, queue = RunningMedian().session(), []
     for steps in ([float(i * 5 % 8) for i in range(8)] + [None] * 4, [float(i * 7 % 12) for i in range(12)]):
         rows, wanted = [], []
         for value in steps:
@@ -86,7 +86,7 @@ def test_many_values_added_and_removed():
     adds = [(v, 1) for v in values.tolist()]
     rows = [step for i, one in enumerate(adds) for step in ([(adds[i - window][0], -1)] if i >= window else []) + [one]]
     table = pa.table({"value": [v for v, _ in rows], "action": [a for _, a in rows]})
-    session = t.RunningMedian().session()
+    session = RunningMedian().session()
     parts = [session.push_batch(table.slice(i, 333)) for i in range(0, len(rows), 333)]
     medians = np.concatenate([np.asarray(part["median"]) for part in parts])[np.array([a for _, a in rows]) > 0]
     wanted = [np.median(values[max(0, i - window + 1) : i + 1]) for i in range(values.size)]
@@ -94,7 +94,7 @@ def test_many_values_added_and_removed():
 
 
 def test_time_ends_with_a_later_one_or_the_stream():
-    session = t.RunningMedian(emit="final", tag="all").session()
+    session = RunningMedian(emit="final", tag="all").session()
     out = [
         session.push({"event_time": NOON + timedelta(seconds=s), "value": v, "action": 1})
         for s, v in ((0, 1.0), (0, 3.0), (1, 8.0))
@@ -105,28 +105,28 @@ def test_time_ends_with_a_later_one_or_the_stream():
         [(2.0, 2, 3.0, "all")],
     ]
     assert [(r["median"], r["count"]) for r in session.flush()] == [(3.0, 3)]
-    lost = t.RunningMedian(emit="final", partial=False).session()
+    lost = RunningMedian(emit="final", partial=False).session()
     assert lost.push({"event_time": NOON, "value": 1.0, "action": 1}) + lost.flush() == []
 
 
 def test_without_actions_every_record_adds():
-    rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (5, 1, 3, 3))
+    rows = RunningMedian(action=None).session().push_many({"value": v} for v in (5, 1, 3, 3))
     assert [(r["median"], r["count"]) for r in rows] == [(5.0, 1), (3.0, 2), (3.0, 3), (3.0, 4)]
 
 
 def test_largest_numbers_have_a_mean():
-    rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (1.7e308, 1.7e308))
+    rows = RunningMedian(action=None).session().push_many({"value": v} for v in (1.7e308, 1.7e308))
     assert rows[1]["median"] == 1.7e308
 
 
 def test_removing_another_value_than_the_oldest_is_an_error():
-    session = t.RunningMedian().session()
+    session = RunningMedian().session()
     steps = [(1.0, 1), (2.0, 1), (2.0, -1), (3.0, -1), (1.0, -1), (None, 1), (4.0, None), (float("inf"), 1)]
     rows = session.push_many({"value": v, "action": a} for v, a in steps)
     assert [(r["median"], r["count"]) for r in rows] == [(1.0, 1), (1.5, 2), (2.0, 1)]
     reasons = [e["reason"] for e in session.errors]
     assert reasons == ["unknown_value", "unknown_value", "missing", "missing", "not_finite"]
-    timed = t.RunningMedian(emit="final").session()
+    timed = RunningMedian(emit="final").session()
     timed.push_many({"event_time": at, "value": 1.0, "action": 1} for at in (NOON, None, NOON - timedelta(seconds=1)))
     assert [e["reason"] for e in timed.errors] == ["no_event_time", "late"]
 
@@ -136,7 +136,7 @@ def test_misuse_is_refused():
         ({"emit": "all"}, "emit"), ({"output": "count"}, "must be different"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.RunningMedian(**wrong)
+            RunningMedian(**wrong)
 
 
 @pytest.mark.long
@@ -152,7 +152,7 @@ def test_many_values_of_one_time_on_one_side_of_the_median(shape):
             while len(queue) > 45 or (queue and rng.random() < 0.3):  # sometimes the window empties
                 rows += [{"event_time": NOON + timedelta(seconds=k), "value": queue.pop(0), "action": -1}]
         wanted.append((statistics.median(queue) if queue else None, len(queue)))
-    task, out = t.RunningMedian(emit="final"), []
+    task, out = RunningMedian(emit="final"), []
     session = task.session()
     while at < len(rows):
         size = int(rng.integers(1, 60))

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.tasks.window import slice_means
+from riot_ops.dataflows.dspbench.operators import SliceMeans, slice_means
 from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, 0, 3, tzinfo=UTC)
@@ -71,7 +70,7 @@ def test_means_equal_lists(steps, times, ahead, partial, batch_size):
     for key, step, value in steps:
         at += step if rows else 0
         rows.append((key, at, value))
-    task = t.SliceMeans(
+    task = SliceMeans(
         by=("key",), value="x", output="mean", length=timedelta(seconds=length), every=timedelta(seconds=every),
         period=timedelta(seconds=60), ahead=ahead, partial=partial,
     )  # fmt: skip
@@ -93,7 +92,7 @@ def test_means_equal_lists(steps, times, ahead, partial, batch_size):
 
 
 def test_reading_after_the_end_of_its_slice_is_late():
-    session = t.SliceMeans(length="10s", every="10s").session()
+    session = SliceMeans(length="10s", every="10s").session()
 
     def push(second, value):
         rows = session.push({"event_time": NOON + timedelta(seconds=second), "value": value})
@@ -107,7 +106,7 @@ def test_reading_after_the_end_of_its_slice_is_late():
 
 
 def test_long_silence_costs_nothing():
-    session = t.SliceMeans().session()
+    session = SliceMeans().session()
     times = (NOON, NOON + timedelta(days=4000))
     rows = session.push_many({"event_time": time, "value": 2.0} for time in times)
     assert [(row["open"], row["slot"]) for row in rows] == [(True, 2), (False, 0)]
@@ -119,4 +118,4 @@ def test_misuse_is_refused():
         ({"period": "90s"}, "multiple of length"), ({"period": "0s"}, "multiple of length"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.SliceMeans(**wrong)
+            SliceMeans(**wrong)

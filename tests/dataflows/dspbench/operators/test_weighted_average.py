@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import WeightedAverage
 from tests.reference.dspbench.bargain_index import averages
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ def close(rows, wanted):
 @given(trades, st.one_of(st.integers(1, 9), st.sampled_from(PERIODS)), st.integers(1, 9))
 def test_averages_equal_exact_sums(rows, window, size):
     last, period = (None, window) if isinstance(window, str) else (window, None)
-    session = t.WeightedAverage(by="stock", window=last, calendar=period).session()
+    session = WeightedAverage(by="stock", window=last, calendar=period).session()
     batch = batch_of(rows)
     out = [row for i in range(0, len(rows), size) for row in session.push_batch(batch.slice(i, size)).to_pylist()]
     wanted = [(seq, value) for seq, value in enumerate(averages(rows, window)) if value is not None]
@@ -60,7 +60,7 @@ def test_averages_equal_exact_sums(rows, window, size):
 
 def test_long_window_neither_drifts_nor_forgets():
     rows = [("a", NOON, 1e12 if i < 500 else float(i % 7), float(1 + i % 3)) for i in range(4000)]
-    out = t.WeightedAverage(window=1000).session().push_batch(batch_of(rows)).to_pylist()
+    out = WeightedAverage(window=1000).session().push_batch(batch_of(rows)).to_pylist()
     for i in (0, 499, 999, 1000, 1499, 1500, 2000, 3998, 3999):
         part = rows[max(0, i - 999) : i + 1]
         total = sum(Fraction(volume) for *_, volume in part)
@@ -73,7 +73,7 @@ def test_years_and_weeks_of_the_calendar():
     rows = [("a", at, float(2**i), 1.0) for i, at in enumerate(days)]
 
     def found(period):
-        session = t.WeightedAverage(calendar=period, start="start").session()
+        session = WeightedAverage(calendar=period, start="start").session()
         return [(row["vwap"], row["start"].day) for row in session.push_batch(batch_of(rows)).to_pylist()]
 
     assert found("week") == [(1.0, 30), (2.0, 31), (3.0, 31), (14 / 3, 31), (16.0, 7)]
@@ -82,21 +82,21 @@ def test_years_and_weeks_of_the_calendar():
 
 def test_start_of_the_last_records():
     rows = [("a", NOON + timedelta(seconds=i), 1.0, 1.0) for i in range(8)]
-    session = t.WeightedAverage(window=3, start="since", output="mean").session()
+    session = WeightedAverage(window=3, start="since", output="mean").session()
     out = session.push_batch(batch_of(rows)).to_pylist()
     assert [(row["since"] - NOON).seconds for row in out] == [0, 0, 0, 1, 2, 3, 4, 5]
     assert {row["mean"] for row in out} == {1.0}
 
 
 def test_other_fields_and_records_without_effect():
-    session = t.WeightedAverage(value="x", weight="w", window=2).session()
+    session = WeightedAverage(value="x", weight="w", window=2).session()
     given = [(1.0, 0.0), (1.0, 1.0), (None, 1.0), (3.0, None), (float("nan"), 1.0), (4.0, 3.0), (9.0, 0.0), (9.0, 0.0)]
     out = [[row["vwap"] for row in session.push({"x": x, "w": w})] for x, w in given]
     assert out == [[], [1.0], [], [], [], [3.25], [4.0], []]
 
 
 def test_rejected_records():
-    session = t.WeightedAverage(calendar="day").session()
+    session = WeightedAverage(calendar="day").session()
     good = {"event_time": NOON, "price": 1.0, "volume": 1.0}
     for wrong in (
         {"price": float("inf")},
@@ -119,6 +119,6 @@ def test_misuse_is_refused():
         ({"window": 2, "start": "vwap"}, "start"),
     ):
         with pytest.raises(ConfigError, match=text):
-            t.WeightedAverage(**wrong)
+            WeightedAverage(**wrong)
     with pytest.raises(ConfigError, match="event_time"):
-        t.WeightedAverage(calendar="day").output_schema(pa.schema({"price": pa.float64(), "volume": pa.float64()}))
+        WeightedAverage(calendar="day").output_schema(pa.schema({"price": pa.float64(), "volume": pa.float64()}))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import SlidingTotals
 from tests.reference.dspbench.sliding import SlottedCounter, Ticks
 
 NOON = datetime(2024, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -62,7 +62,7 @@ def test_totals_equal_slots_in_dicts(steps, slots, every, partial, batch_size):
     source = flow.source(
         "in", schema=pa.schema({"event_time": pa.timestamp("us", "UTC"), "key": pa.string(), "n": pa.int64()})
     )
-    task = t.SlidingTotals(
+    task = SlidingTotals(
         by="key", totals={"count": None, "sum": "n"}, every=timedelta(seconds=every), slots=slots, partial=partial
     )
     flow.sink("out", source.to(task, id="t"))
@@ -70,7 +70,7 @@ def test_totals_equal_slots_in_dicts(steps, slots, every, partial, batch_size):
 
 
 def test_example_of_the_specification():
-    counts = t.SlidingTotals(by="key", totals={"count": None}, every="1s", slots=3).session()
+    counts = SlidingTotals(by="key", totals={"count": None}, every="1s", slots=3).session()
     outs = []
     for second, key in ((0, "a"), (0, "a"), (1, "a"), (2, "b"), (3, "b"), (4, "b"), (5, "b"), (6, "b")):
         outs += counts.push({"event_time": NOON + timedelta(seconds=second), "key": key})
@@ -78,7 +78,7 @@ def test_example_of_the_specification():
 
 
 def test_many_keys_are_forgotten():
-    session = t.SlidingTotals(by="key", totals={"count": None}, every="1s", slots=2).session()
+    session = SlidingTotals(by="key", totals={"count": None}, every="1s", slots=2).session()
     for second in range(60):
         keys = pa.array([f"{second}-{i}" for i in range(500)])
         times = pa.array([NOON + timedelta(seconds=second)] * 500, pa.timestamp("us", "UTC"))
@@ -93,6 +93,6 @@ def test_misuse_is_refused():
         ({"totals": {"window_length": None}}, "window_length"), ({"totals": {"key": None}}, "key"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=error_text):
-            t.SlidingTotals(**{**good, **options})
+            SlidingTotals(**{**good, **options})
     with pytest.raises(ConfigError, match="sums integers and booleans"):
-        t.SlidingTotals(**{**good, "totals": {"sum": "x"}}).session().push({"event_time": NOON, "key": "a", "x": 1.5})
+        SlidingTotals(**{**good, "totals": {"sum": "x"}}).session().push({"event_time": NOON, "key": "a", "x": 1.5})

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import BoundedCount
 
 
 def counted(pairs, capacity):
@@ -33,7 +33,7 @@ def counted(pairs, capacity):
 def test_counts_equal_an_ordered_dict(pairs, capacity, batch_size):
     flow = ro.Dataflow("volume")
     source = flow.source("in", schema={"key": "string", "value": "int64"})
-    flow.sink("out", source.to(t.BoundedCount(by="key", capacity=capacity, output="times"), id="n"))
+    flow.sink("out", source.to(BoundedCount(by="key", capacity=capacity, output="times"), id="n"))
     table = flow.run([{"key": k, "value": v} for k, v in pairs], batch_size=batch_size)["n"]
     assert table["times"].to_pylist() == list(counted(pairs, capacity))
 
@@ -41,13 +41,13 @@ def test_counts_equal_an_ordered_dict(pairs, capacity, batch_size):
 def test_many_values_added_and_removed():
     values = [i * i % 1009 for i in range(20_000)]
     batch = pa.RecordBatch.from_pydict({"value": values})
-    out = t.BoundedCount(capacity=100).session().push_batch(batch)
+    out = BoundedCount(capacity=100).session().push_batch(batch)
     assert out["count"].to_pylist() == list(counted([(0, v) for v in values], 100))
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), max_size=9), max_size=4))
 def test_updates_are_the_last_of_each_value_in_a_batch(batches):
-    each, update = (t.BoundedCount(by="key", capacity=3, emit=emit).session() for emit in ("each", "update"))
+    each, update = (BoundedCount(by="key", capacity=3, emit=emit).session() for emit in ("each", "update"))
     for pairs in batches:
         batch = pa.RecordBatch.from_pylist(
             [{"key": k, "value": v} for k, v in pairs], pa.schema([("key", pa.string()), ("value", pa.int64())])
@@ -60,8 +60,8 @@ def test_updates_are_the_last_of_each_value_in_a_batch(batches):
 def test_misuse_is_refused():
     for capacity in (0, (1 << 24) + 1):
         with pytest.raises(ConfigError, match="capacity"):
-            t.BoundedCount(capacity=capacity)
+            BoundedCount(capacity=capacity)
     with pytest.raises(ConfigError, match="emit"):
-        t.BoundedCount(emit="last")
+        BoundedCount(emit="last")
     with pytest.raises(ConfigError, match="value"):
-        t.BoundedCount().session().push({"minute": 1})
+        BoundedCount().session().push({"minute": 1})

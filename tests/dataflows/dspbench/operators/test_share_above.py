@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.dataflows.dspbench.operators import ShareAbove
 from tests.search import depth
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -52,7 +53,7 @@ def test_shares_equal_dicts(times, batch_size, parallelism):
     }
     flow = ro.Dataflow("shares")
     source = flow.source("in", schema=kinds)
-    task = t.ShareAbove(
+    task = ShareAbove(
         group="of", member=("name",), value="v", count="n", reference="every", window="1min", output="share"
     )
     ones = source.to(t.Filter("scope == 'one'"), id="ones")
@@ -68,7 +69,7 @@ def test_shares_equal_dicts(times, batch_size, parallelism):
 
 
 def test_early_values_wait_for_their_reference():
-    session = t.ShareAbove().session()
+    session = ShareAbove().session()
     rows = [("one", 2, 9.0), ("one", 0, 1.0), ("all", 1, 5.0), ("all", 2, 5.0)]
     out = [
         session.push({"event_time": NOON + timedelta(seconds=s), "scope": scope, "group": 1, "member": 1, "median": v, "count": 1})
@@ -78,7 +79,7 @@ def test_early_values_wait_for_their_reference():
 
 
 def test_records_without_time_or_scope_are_errors():
-    session = t.ShareAbove().session()
+    session = ShareAbove().session()
     for time, scope in ((None, "one"), (NOON, None), (None, None)):
         session.push({"event_time": time, "scope": scope, "group": 1, "member": 1, "median": 1.0, "count": 1})
     assert [e["reason"] for e in session.errors] == ["no_event_time", "no_scope", "no_event_time"]
@@ -90,4 +91,4 @@ def test_misuse_is_refused():
         ({"member": ()}, "member must name"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            t.ShareAbove(**wrong)
+            ShareAbove(**wrong)
