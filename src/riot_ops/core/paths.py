@@ -146,8 +146,10 @@ def temporary_folder(prefix: str) -> Path:
                 with lock.open("rb") as held:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.parent, ignore_errors=True)
-    for folder in [one for one in _TEMPORARY if not one.exists()]:
-        _TEMPORARY.pop(folder).close()
+    for folder in [one for one in tuple(_TEMPORARY) if not one.exists()]:  # other threads may add some
+        file = _TEMPORARY.pop(folder, None)
+        if file is not None:
+            file.close()
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     _TEMPORARY[folder] = file = (folder / IN_USE).open("wb")
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -51,7 +51,7 @@ def expected(rows, length, every, ahead, period, partial):
         number = at // length
         if value is None:
             continue
-        if (key, number) in emitted or number < max((n for k, n in slices if k == key), default=number):
+        if number < 0 or (key, number) in emitted or number < max((n for k, n in slices if k == key), default=number):
             late.append(i)
         else:
             slices.setdefault((key, number), []).append(value)

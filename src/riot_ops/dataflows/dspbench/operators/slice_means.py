@@ -79,8 +79,8 @@ def _slices(
         if not np.isnan(values[i]):
             s = slots[i]
             k = (times[i] - origin) // length
-            late[i] = k < slice_[s] or (k == slice_[s] and n[s] == 0)
-            if k > slice_[s]:
+            late[i] = k < 0 or k < slice_[s] or (k == slice_[s] and n[s] == 0)
+            if k > slice_[s] and not late[i]:
                 if n[s] > 0:
                     done[s] = slice_[s]
                     done_mean[s] = (total[s] + rest[s]) / n[s]
@@ -132,8 +132,9 @@ class SliceMeans(ValueTask):
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``; a reading whose slice has ended, or whose key has
-    moved on to a later slice, as ``late``; a reading for whose slice ``ahead`` there is no time as ``out_of_range``.
+    An infinite reading goes to the errors stream as ``not_finite``; a reading whose slice has ended or begins before
+    t0, or whose key has moved on to a later slice, as ``late``; a reading for whose slice ``ahead`` there is no time as
+    ``out_of_range``.
 
     References
     ----------
