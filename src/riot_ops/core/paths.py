@@ -147,9 +147,8 @@ def temporary_folder(prefix: str) -> Path:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.parent, ignore_errors=True)
     for folder in [one for one in tuple(_TEMPORARY) if not one.exists()]:  # other threads may add some
-        file = _TEMPORARY.pop(folder, None)
-        if file is not None:
-            file.close()
+        if (unused := _TEMPORARY.pop(folder, None)) is not None:
+            unused.close()
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     _TEMPORARY[folder] = file = (folder / IN_USE).open("wb")
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

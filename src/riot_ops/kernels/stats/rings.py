@@ -4,7 +4,7 @@ A row of ``ring`` has the cells of a key, one for each place, and a row of ``hea
 ended. A record's cell is merged into the head; when a block ends, each of its cells is merged with those after it,
 which makes tails. So nothing is ever subtracted, and a record costs the same for windows of any size.
 
-What is common to all stats is computed once per row: ``place`` is that of its cell, ``tail`` that of the tail in its
+All stats share these values of a row: ``place`` is that of its cell, ``tail`` that of the tail in its
 window (-1: none), ``first`` that of the first record in it and ``held`` the number of these; ``closing`` is the number
 of records of a block that ends before it (-1: none ends), of those that later windows may contain.
 """
@@ -104,7 +104,7 @@ def place_times(
 
 @kernel
 def move_places(width: Any, slots: Any, room: Any, more: Any, seen: Any, low: Any, ring: Any) -> None:
-    """Move what is in the window of some keys, ``width`` numbers a record, to where it is with ``more`` places."""
+    """Move the cells in the windows of some keys, ``width`` numbers each, to their places among ``more``."""
     for i in range(slots.size):
         s = slots[i]
         for k in range(low[s], seen[s]):

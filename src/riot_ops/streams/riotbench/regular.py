@@ -176,7 +176,7 @@ class RegularSource(GeneratedSource):
         return tuple(c for c in self.stream.columns if c not in (self.stream.id_field, self.stream.time_field))
 
     def _names(self) -> list[str]:
-        """Texts of which names are made, and what follows a name."""
+        """The texts that names are made of, and the text after a name."""
         return [self.id_prefix, "," if self.format == "csv" else '"},{"v":"']
 
     def _naming(self, sensor: I64) -> tuple[I64, I64, I64]:

@@ -15,7 +15,8 @@ from riot_ops.core.order import ordinals
 from riot_ops.core.parameters import MAX_DURATION, OWN_CHECK, Duration, as_timedelta, duration, plain_value
 from riot_ops.task import Case, SketchTask, register
 from riot_ops.tasks.window.windowing.assigner import TimeAssigner
-from riot_ops.tasks.window.windowing.stats import Aggregate, HashWords
+from riot_ops.tasks.window.windowing.custom_stat import Aggregate
+from riot_ops.tasks.window.windowing.stats import HashWords
 from riot_ops.tasks.window.windowing.window_task import ZERO, WindowTask
 from riot_ops.windows import Calendar, Count, Frame, Hopping, Session, Sliding, Tumbling, Unbounded, frame_from
 

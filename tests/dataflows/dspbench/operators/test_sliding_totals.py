@@ -77,6 +77,28 @@ def test_example_of_the_specification():
     assert [row["count"] for row in outs if row["key"] == "a"] == [2, 3, 3, 1, 0]
 
 
+def test_total_beyond_int64_is_null_until_its_slots_have_left():
+    top = 2**63 - 1
+    for dtype, values, sums in (
+        (pa.int64(), (top, 1, -5, 7), [top, None, top - 4, 3]),  # the sum of the window, in any order of its slots
+        (pa.int64(), (-top, -1, 1, 0), [-top, None, -top, 0]),
+        (pa.uint64(), (top, 2**64 - 1, 3, 4), [top, None, None, None]),
+    ):
+        task = SlidingTotals(totals={"sum": "n"}, every="1s", slots=3, partial=False)
+        flow = ro.Dataflow("sliding")
+        kinds = pa.schema({"event_time": pa.timestamp("us", "UTC"), "n": dtype})
+        flow.sink("out", flow.source("in", schema=kinds).to(task, id="t"))
+        times = [NOON + timedelta(seconds=second) for second in range(len(values) + 1)]
+        table = pa.table({"event_time": times, "n": pa.array([*values, 0], dtype)}, kinds)
+        for batch_size in (1, 9):
+            assert flow.run(table, batch_size=batch_size)["t"]["sum"].to_pylist() == sums
+    session = SlidingTotals(totals={"sum": "n"}, every="1s", slots=2).session()  # the sum of one slot
+    for n in (top, 1, -9):
+        assert session.push({"event_time": NOON, "n": n}) == []
+    found = [session.push({"event_time": NOON + timedelta(seconds=second), "n": 1}) for second in (1, 2, 3)]
+    assert [row["sum"] for rows in found for row in rows] == [None, None, 2]
+
+
 def test_many_keys_are_forgotten():
     session = SlidingTotals(by="key", totals={"count": None}, every="1s", slots=2).session()
     for second in range(60):

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
@@ -21,17 +22,42 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, ReadableState, Requirement, State, StateField, register
-from riot_ops.tasks.window.integer_totals import addends, check_summable, validate_totals
+from riot_ops.tasks.window.integer_totals import INT64_MAX, check_summable, validate_totals
 
 __all__ = ["SlidingTotals"]
 
 LENGTH = "window_length"
 #: Number of the tick at the end of the stream, beyond all others.
 END_TICK = 1 << 62
+#: In place of a sum beyond int64.
+BEYOND = -INT64_MAX - 1
 #: Capacity of the output buffer, besides the results of one tick.
 ROOM = 1 << 14
 
 Numbers = npt.NDArray[np.int64]
+
+
+@kernel(inline=True)
+def _add(a: Any, b: Any) -> Any:
+    """Add numbers of int64; the sum is BEYOND where one of them is, or where it does not fit."""
+    if ((a ^ (a >> 63)) | (b ^ (b >> 63))) >> 61 == 0:  # both are small
+        return a + b
+    if BEYOND in (a, b) or (b > 0 and a > INT64_MAX - b) or (b < 0 and a < -INT64_MAX - b):
+        return BEYOND
+    return a + b
+
+
+@kernel(inline=True)
+def _large_total(slots: Any) -> Any:
+    """Add the slots by halves, whose sums fit in any order."""
+    high, low = 0, 0
+    for v in slots:
+        if v == BEYOND:
+            return BEYOND
+        high += v >> 32
+        low += v & 0xFFFFFFFF
+    high += low >> 32
+    return high * 2**32 + (low & 0xFFFFFFFF) if -(2**31) <= high < 2**31 else BEYOND
 
 
 @kernel
@@ -47,12 +73,14 @@ def _emit(
             continue
         empty = True
         for c in range(totals.shape[0]):
-            total = 0
+            total, bits = 0, 0
             for j in range(size):
                 v = ring[s, c * size + j]
-                total += v
+                bits |= v ^ (v >> 63)
+                if bits >> 50 == 0:  # at most 4,096 slots: the total fits
+                    total += v
                 empty = empty and v == 0
-            totals[c, n] = total
+            totals[c, n] = total if bits >> 50 == 0 else _large_total(ring[s, c * size : (c + 1) * size])
             if slides:
                 ring[s, c * size + oldest] = 0
         found[n] = s
@@ -84,7 +112,7 @@ def _advance(
             s = slots[i]
             known[s] = True
             for c in range(values.shape[0]):
-                ring[s, c * size + head] += values[c, i]
+                ring[s, c * size + head] = _add(ring[s, c * size + head], values[c, i])
             i += 1
         if m == numbers.size:
             break
@@ -146,7 +174,8 @@ class SlidingTotals(KeyedTask, ReadableState):
 
     Errors
     ------
-    None; a field that holds neither integers nor booleans is refused.
+    A total that does not fit in int64 is null, and so is one with a slot whose own sum did not fit. A field that holds
+    neither integers nor booleans is refused.
 
     References
     ----------
@@ -174,6 +203,7 @@ class SlidingTotals(KeyedTask, ReadableState):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
+    version: ClassVar[int] = 2
 
     totals: Any
     every: timedelta
@@ -228,7 +258,7 @@ class SlidingTotals(KeyedTask, ReadableState):
     def decode_state(self, table: pa.Table) -> pa.Table:
         """Return the slots of each total as a list."""
         ring = np.asarray(table.column("ring").combine_chunks().flatten()).reshape(-1, len(self.totals), self.slots)
-        parts = {f"{name}_slots": pa.FixedSizeListArray.from_arrays(pa.array(ring[:, c].ravel()), self.slots)
+        parts = {f"{name}_slots": pa.FixedSizeListArray.from_arrays(_nullable(ring[:, c].ravel()), self.slots)
                  for c, name in enumerate(self.totals)}  # fmt: skip
         for name, column in parts.items():
             table = table.append_column(name, column)
@@ -243,7 +273,7 @@ class SlidingTotals(KeyedTask, ReadableState):
         rows = 0 if batch is None else batch.num_rows
         values = np.empty((len(self.totals), rows), np.int64)
         for c, of in enumerate(self.totals.values()):
-            values[c] = 1 if batch is None or of is None else addends(batch, of)
+            values[c] = 1 if batch is None or of is None else _addends(batch.column(of))
         numbers = self._tick_numbers(ticks.times, ticks)
         at = np.array([0, 0, self._tick_numbers(np.array([ticks.start]), ticks)[0]])
         room = state["known"].size + ROOM
@@ -262,7 +292,7 @@ class SlidingTotals(KeyedTask, ReadableState):
         if not parts:
             return None
         totals, keys, tick = (np.concatenate(one, axis=-1) for one in zip(*parts, strict=True))
-        columns = dict(zip(self.totals, totals, strict=True))
+        columns: dict[str, Any] = {name: _nullable(one) for name, one in zip(self.totals, totals, strict=True)}
         columns[LENGTH] = np.minimum(tick, self.slots) * to_microseconds(self.every) // 1_000_000
         return TimerOutput(keys, pa.RecordBatch.from_pydict(columns), origin + tick * to_microseconds(self.every))
 
@@ -288,3 +318,21 @@ class SlidingTotals(KeyedTask, ReadableState):
         five = timedelta(seconds=5)
         yield Case(cls(by=("key",), totals={"count": None, "sum": "n"}, every=five, slots=3), batch)
         yield Case(cls(totals={"sum": "n"}, every=five, partial=False), batch, "one key")
+
+
+def _nullable(sums: Numbers) -> pa.Array:
+    beyond = sums == BEYOND
+    return pa.array(sums, mask=beyond if beyond.any() else None)
+
+
+def _addends(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return what each row adds to a total: the value of a field; a null adds 0."""
+    beyond = None
+    if pa.types.is_uint64(column.type):
+        beyond = pc.greater(column, pa.scalar(INT64_MAX, pa.uint64()))
+        column = pc.if_else(beyond, pa.scalar(0, pa.uint64()), column)
+    column = column.cast(pa.int64())
+    if beyond is not None:
+        column = pc.if_else(beyond, pa.scalar(BEYOND, pa.int64()), column)
+    values: npt.NDArray[np.int64] = (column.fill_null(0) if column.null_count else column).to_numpy()
+    return values

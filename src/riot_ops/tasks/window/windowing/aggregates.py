@@ -24,15 +24,14 @@ from riot_ops.kernels.arrays.exact import exact_result, exact_type, normalized
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import alpha, linear_counts
 from riot_ops.task import Requirement
+from riot_ops.tasks.window.windowing.custom_stat import Aggregate, CustomStat
 from riot_ops.tasks.window.windowing.sample import quantiles
 from riot_ops.tasks.window.windowing.stats import (
     CLIPPED,
     RELATIONS,
-    Aggregate,
     Cells,
     ClippedMeans,
     Counts,
-    CustomStat,
     DistinctRegisters,
     ExactSums,
     ExponentialMeans,

@@ -170,7 +170,7 @@ class RunningWindows(TickingAssigner):
         by_number = condensed or not state
         arrivals = self._arrivals if state and condensed else ()
         for name in arrivals:
-            work.cells[name][:] = NEVER  # what is known arrived before
+            work.cells[name][:] = NEVER  # the state has no arrivals: all of it came before
         if condensed:
             known = valid_mask(batch.column(CONDENSED))
             rows = np.flatnonzero(known)
