@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,30 @@ def pytest_xdist_make_scheduler(config, log):
     from tests.spark_workers import SparkWorkers
 
     return SparkWorkers(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """End the commands that a failed test leaves running in sessions of their own: one filled the disk of a machine."""
+    started = []
+    make = subprocess.Popen.__init__
+
+    def record(process, *arguments, **options):
+        make(process, *arguments, **options)
+        if options.get("start_new_session"):
+            started.append(process)
+
+    subprocess.Popen.__init__ = record
+    try:
+        return (yield)
+    except BaseException:
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        raise
+    finally:
+        subprocess.Popen.__init__ = make
 
 
 SAMPLE_FOLDERS = sample_folders()

@@ -53,7 +53,7 @@ def end(process, number):
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "city.csv"), (signal.SIGTERM, "city.csv.gz")])
 def test_interrupted_stream_leaves_the_file_unchanged(tmp_path, number, name):
     (tmp_path / name).write_bytes(b"before")
-    process = start(tmp_path, "streams", "city", "--write", name, "--messages", "500000000")
+    process = start(tmp_path, "streams", "city", "--write", name, "--messages", "20000000")
     until(lambda: any(p.stat().st_size for p in tmp_path.iterdir() if p.name != name), process)
     _, left = end(process, number)
     assert not left
