@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,8 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 if PROFILE != "search":
     JAVA_OPTIONS += " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+# Java does not know TMPDIR
+JAVA_OPTIONS += f" -Djava.io.tmpdir={tempfile.gettempdir()}"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 # idle threads of BLAS spin, beside tests that need the cores
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
