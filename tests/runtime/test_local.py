@@ -88,3 +88,33 @@ def test_flushed_records_have_no_latency():
     result = flow(averages).run(rows(10), batch_size=2)
     assert result["step"].num_rows == 3
     assert sum(n for _, _, n in result.summary.latency.blocks()) == 2
+
+
+class NamedSink(ro.MemorySink):
+    """Notes what the runner tells it of the run."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def identify(self, run):
+        self.told.append(run)
+
+    def begin(self, overwrite):
+        self.told.append("begin")
+
+    def recover(self, batch_id):
+        self.told.append(f"recover {batch_id}")
+
+
+def test_identity_of_a_run_is_kept_by_its_checkpoint(tmp_path):
+    def told(checkpoint):
+        sink = NamedSink()
+        flow().run(rows(1), sinks=sink, checkpoint=checkpoint)
+        return sink.told
+
+    (first, begun), (same, recovered), (other, _) = (told(tmp_path / name) for name in "aab")
+    assert (begun, recovered) == ("begin", "recover 1")
+    assert first and first == same != other
+    (plain, _), (again, _) = told(None), told(None)
+    assert plain != again

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -47,3 +49,23 @@ def test_relative_checkpoint_is_below_working_directory(spark, tmp_path, monkeyp
     flow.start(spark, table, checkpoint="kept", sinks=ro.MemorySink()).wait(timeout="2min")
     assert (tmp_path / "kept" / "riot_ops.json").is_file()
     assert (tmp_path / "kept" / "commits").is_dir()
+
+
+def test_identity_of_a_query_is_kept_by_its_checkpoint(spark, tmp_path):
+    checkpoint = SparkCheckpoint(spark, tmp_path)
+    checkpoint.open(two_keys(), 4, "arrival", "auto", checkpoint.run())
+    kept = SparkCheckpoint(spark, tmp_path).run()
+    assert kept == json.loads((tmp_path / "riot_ops.json").read_text())["run"] == SparkCheckpoint(spark, tmp_path).run()
+
+
+def test_manifest_without_an_identity_is_read(spark, tmp_path):
+    def run():
+        return SparkCheckpoint(spark, tmp_path).run()
+
+    SparkCheckpoint(spark, tmp_path).open(two_keys(), 4, "arrival", "auto")
+    path = tmp_path / "riot_ops.json"
+    manifest = json.loads(path.read_text())
+    assert manifest.pop("run") == "", "as an earlier version, whose checksum does not cover it"
+    path.write_text(json.dumps(manifest))
+    (tmp_path / ".riot_ops.json.crc").unlink()
+    assert run() == run() != ""

@@ -83,11 +83,24 @@ class Sink(ABC):
             "use a MemorySink or Parquet files (out=)"
         )
 
+    def identify(self, run: str) -> None:
+        """Get the identity of the run, before any call of ``begin``, ``recover`` or ``resume``.
+
+        A run that continues from its checkpoint keeps its identity, and each new run has another one.
+        """
+
     def begin(self, overwrite: bool) -> None:
         """Start a new run: remove the output of an earlier one if ``overwrite``, or raise if there is any."""
 
     def recover(self, batch_id: int) -> None:
-        """Remove the output from this batch on: it will be written again."""
+        """Remove the output from this batch on: it will be written again, possibly with other records."""
+
+    def resume(self, batch_id: int) -> None:
+        """Continue with this batch; if it was committed before, the same records come again.
+
+        By default it is removed, as by :meth:`recover`. A sink that recognises a batch may pass over it instead.
+        """
+        self.recover(batch_id)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         """End a run: make streams without records readable as well."""

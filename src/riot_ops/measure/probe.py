@@ -350,6 +350,12 @@ class ProbedSink(Sink):
     def recover(self, batch_id: int) -> None:
         self.sink.recover(batch_id)
 
+    def resume(self, batch_id: int) -> None:
+        self.sink.resume(batch_id)
+
+    def identify(self, run: str) -> None:
+        self.sink.identify(run)
+
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         self.sink.end(schemas)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import uuid
 import zlib
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ class CheckpointData(msgspec.Struct):
         See :func:`riot_ops.runtime.fingerprint.fingerprint`.
     state : dict of str to bytes
         Snapshot of each keyed step.
+    run : str
+        Identity of the run for its sinks; empty in a checkpoint of an earlier version.
     """
 
     epoch: int
@@ -53,6 +56,7 @@ class CheckpointData(msgspec.Struct):
     offsets: dict[str, dict[str, Any]]
     flow: dict[str, Any]
     state: dict[str, bytes]
+    run: str = ""
 
 
 class Checkpoint:
@@ -60,6 +64,11 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def default_run(self) -> str:
+        """The identity of a run whose checkpoint has none: that of its folder."""
+        return uuid.uuid5(uuid.NAMESPACE_URL, str(self.folder.absolute())).hex
 
     def exists(self) -> bool:
         """Whether the folder holds a checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -210,6 +211,7 @@ class _Job:
     closed: bool = False  # whether it is closed, and the next one not yet open
     committed: tuple[int, int] = (0, 0)  # messages and batches of the epochs so far
     error: BaseException | None = None  # that ended the run
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)  # kept by a run that continues
     check_interrupt: InterruptCheck = field(init=False)  # raises a Ctrl-C that was deferred
     warned: bool = False  # whether it is said what a second one does
 
@@ -413,13 +415,14 @@ class _Job:
         assert self.setup.checkpoint is not None
         state = self.setup.engine.snapshot()
         self.setup.checkpoint.write(
-            CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state)
+            CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state, self.run_id)
         )
 
     def _restore(self) -> None:
         path = None if self.setup.checkpoint is None else self.setup.checkpoint.latest_path()
         if self.setup.checkpoint is None or path is None:
             for sink in self.setup.sinks.values():
+                sink.identify(self.run_id)
                 sink.begin(self.setup.overwrite)
             if self.setup.checkpoint is not None:
                 self._save()  # from now on the content of the sinks belongs to this run
@@ -431,5 +434,7 @@ class _Job:
             )
         self.setup.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
+        self.run_id = saved.run or self.setup.checkpoint.default_run
         for sink in self.setup.sinks.values():
+            sink.identify(self.run_id)
             sink.recover(self.epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,11 +45,14 @@ class Manifest(msgspec.Struct):
     flow: dict[str, dict[str, Any]]
     state: dict[str, dict[str, Any]]
     checksum: int = 0
+    run: str = ""  # identity of the query for its sinks; manifests of earlier versions have none
 
     def with_checksum(self) -> Manifest:
         """Return the manifest with the CRC-32 of all its other fields."""
-        plain = msgspec.structs.replace(self, checksum=0)
-        return msgspec.structs.replace(plain, checksum=zlib.crc32(msgspec.json.encode(plain)))
+        plain = msgspec.to_builtins(msgspec.structs.replace(self, checksum=0))
+        if not self.run:
+            del plain["run"]
+        return msgspec.structs.replace(self, checksum=zlib.crc32(msgspec.json.encode(plain)))
 
 
 class SparkCheckpoint:
@@ -85,7 +89,15 @@ class SparkCheckpoint:
             system, path = self._hadoop(MANIFEST)
             return bool(system.exists(path))
 
-    def open(self, flow: Graph, partitions: int | None, order: str, fuse: str) -> tuple[Plan, int]:
+    def run(self) -> str:
+        """Return the identity of the query: that in the manifest, or a new one."""
+        if not self.exists():
+            return uuid.uuid4().hex
+        return self._read().run or uuid.uuid5(uuid.NAMESPACE_URL, self.folder).hex
+
+    def open(
+        self, flow: Graph, partitions: int | None, order: str, fuse: str, run: str | None = None
+    ) -> tuple[Plan, int]:
         """Check that the checkpoint belongs to this dataflow, or create it; returns the plan and the partitions."""
         found = self._read() if self.exists() else None
         if fuse == "auto" and found is not None:
@@ -102,7 +114,7 @@ class SparkCheckpoint:
             for s in stage.steps
             if isinstance(s.operator, KeyedOperator)
         }
-        now = Manifest(FORMAT, partitions, order, fuse, fingerprint(flow), state)
+        now = Manifest(FORMAT, partitions, order, fuse, fingerprint(flow), state, run=run or "")
         if found is None:
             self._write(now)
         else:

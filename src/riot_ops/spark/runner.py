@@ -155,6 +155,9 @@ def start(
         continued = spark_checkpoint.exists()
         first = spark_checkpoint.next_batch() if continued else 0
         ends = spark_checkpoint.ends(first - 1, bound)
+        run = spark_checkpoint.run()
+        for sink in targets.values():
+            sink.identify(run)
         if first == 0:  # the manifest is written last: from then on the content of the sinks belongs to this query
             for sink in targets.values():
                 if continued:
@@ -167,10 +170,10 @@ def start(
             settings = block_batch_settings(spark)
         elif not settings:
             buffering = fit_buffering(buffering, spark)
-        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse)
+        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run)
         if first:
             for sink in targets.values():
-                sink.recover(first)
+                sink.resume(first)
         driver_sinks = {
             name: DriverSink(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process
         }
