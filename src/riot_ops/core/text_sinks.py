@@ -9,17 +9,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 from pyarrow import types
 
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_sink import FileSink, ParquetSink, TableWriter
+from riot_ops.core.json_rows import json_lines, json_texts
 from riot_ops.core.python_values import from_values
 
 __all__ = ["FILE_SINKS", "CSVSink", "JSONLinesSink"]
-
-_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: value.isoformat())
 
 
 class CSVSink(FileSink):
@@ -168,7 +166,7 @@ class _CSVWriter:
         self._file = csv.CSVWriter(path, cells, write_options=csv.WriteOptions(delimiter=delimiter))
 
     def write_table(self, table: pa.Table) -> None:
-        columns = [_as_json(c) if types.is_nested(c.type) else c for c in table.columns]
+        columns = [json_texts(c) if types.is_nested(c.type) else c for c in table.columns]
         self._file.write_table(pa.table(columns, names=table.column_names))
 
     def close(self) -> None:
@@ -181,8 +179,7 @@ class _JSONLinesWriter:
         self._file = path.open("wb")
 
     def write_table(self, table: pa.Table) -> None:
-        columns = [_plain(column) for column in table.columns]
-        self._file.write(_JSON.encode_lines(pa.table(columns, names=table.column_names).to_pylist()))
+        self._file.write(json_lines(table))
 
     def close(self) -> None:
         self._file.close()
@@ -190,20 +187,6 @@ class _JSONLinesWriter:
 
 def _is_binary(dtype: pa.DataType) -> bool:
     return bool(types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype))
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Durations as whole numbers; times that Python's types would cut or that JSON does not know as text."""
-    if types.is_duration(column.type):
-        return column.cast(pa.int64())
-    if types.is_time(column.type) or (types.is_timestamp(column.type) and column.type.unit == "ns"):
-        return column.cast(pa.string())
-    return column
-
-
-def _as_json(column: pa.ChunkedArray) -> pa.Array:
-    texts = [None if value is None else _JSON.encode(value).decode() for value in column.to_pylist()]
-    return pa.array(texts, pa.string())
 
 
 def _from_json(values: list[Any], dtype: pa.DataType) -> pa.Array:
