@@ -25,6 +25,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Dataflow": ("source", "sink", "add", "run", "start", "transform", "frames"),
         "Probe": (),
     },
+    "riot_ops.connectors": {"DeltaSink": ("optimize", "vacuum")},
     "riot_ops.dataflow": {
         "Stream": ("map", "flat_map", "filter", "lookup", "to", "apply", "join", "key_by", "partition_by",
                    "partition_custom"),
