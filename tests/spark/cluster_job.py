@@ -1,94 +1,98 @@
-"""A driver and a cluster of one worker with a separate disk: ``cluster_job.py <folder>``.
-
-In the worker's mount namespace the folder is empty and private, as on another machine.
-"""
+"""A driver and a cluster whose workers do not see its disk: ``cluster_job.py FOLDER NAME…`` runs scenarios on it."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import json
 import sys
-import tempfile
+import time
 from pathlib import Path
+
+import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.connectors import MQTTSource
+from riot_ops.core.errors import ConfigError
+from riot_ops.streams.dspbench.adverts import AdvertsSource
+from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
+from riot_ops.testing.services import Mosquitto, free_port
+from riot_ops.testing.spark_cluster import SparkCluster
+from tests.connectors.mqtt.tools import Listener, apply
 
-#: Replaces java, and gives executors a separate disk.
-JAVA = """#!/bin/bash
-case "$*" in
-  *CoarseGrainedExecutorBackend*)
-    exec unshare -mr bash -c 'mount -t tmpfs none "$0" && exec "$@"' '{folder}' '{java}' "$@" ;;
-  *) exec '{java}' "$@" ;;
-esac
-"""
+WAIT = "6min"
 
 
-def possible() -> bool:
-    """Whether this system has mount namespaces for processes."""
-    command = ["unshare", "-mr", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return shutil.which("unshare") is not None and subprocess.call(command, stderr=subprocess.DEVNULL) == 0
+def rows(table: pa.Table) -> list:
+    return sorted(map(exact, table.to_pylist()))
 
 
-def dataflow() -> ro.Dataflow:
+def wait_for_batch(query, number: int) -> None:
+    """Wait until a micro-batch has been committed."""
+    until = time.monotonic() + 240
+    while (query.streaming.lastProgress or {"batchId": -1})["batchId"] < number:
+        assert time.monotonic() < until, "the query makes no progress"
+        assert query.streaming.isActive, query.streaming.exception()
+        time.sleep(0.05)
+
+
+def smoothing() -> ro.Dataflow:
     flow = ro.Dataflow("cluster")
     city = flow.source("city") >> t.ParseSenML(schema="city")
     flow.sink("out", city.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="smooth"))
     return flow
 
 
-def main(folder: Path) -> None:
-    from riot_ops.spark import session
-    from riot_ops.spark.launcher import find_java
+# -- scenarios -----------------------------------------------------------------------------------
 
-    find_java()
-    java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else shutil.which("java")
-    home, disk = folder / "home", folder / "disk"
-    (home / "bin").mkdir(parents=True)
+
+def executor(cluster: SparkCluster, spark, folder: Path) -> None:
+    """An executor is killed while a query runs: the results are those of a run in process."""
+    source = ro.streams.city(sensors=5, messages=400)
+    query = smoothing().start(spark, source, checkpoint=cluster.shared / "executor", max_records=50)
+    wait_for_batch(query, 1)
+    assert cluster.kill_executor(0) == 1
+    query.wait(WAIT)
+    assert rows(query["smooth"]) == rows(smoothing().run(source)["smooth"])
+
+
+def refusals(cluster: SparkCluster, spark, folder: Path) -> None:
+    """What assumes the driver's disk is refused before anything is read or written, by name and with a remedy."""
+    source = ro.streams.city(sensors=5, messages=20)
+    disk = folder / "disk"
     disk.mkdir()
-    (home / "bin" / "java").write_text(JAVA.format(folder=disk, java=java))
-    (home / "bin" / "java").chmod(0o755)
-    os.environ["JAVA_HOME"] = str(home)
-    spark = session(
-        cores=2,
-        memory="1g",
-        settings={
-            "spark.master": "local-cluster[1,2,2048]",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
-    )
-    tempfile.tempdir = str(disk)  # the driver's own files are on its own disk
-    source = ro.streams.city(sensors=5, messages=300)
-    wanted = sorted(map(exact, dataflow().run(source)["smooth"].to_pylist()))
-    query = dataflow().start(spark, source, max_records=100)
-    summary = query.wait("4min")
-    assert sorted(map(exact, query["smooth"].to_pylist())) == wanted
-    assert (summary.messages, summary.rows, summary.batches) == (300, {"smooth": len(wanted)}, 3)
-    try:
-        dataflow().start(spark, source, out=disk / "out").wait("4min")
-    except ConnectorError as error:
-        assert f"{disk}/out must be a folder that the driver and all workers share" in str(error), error
-    else:
-        raise AssertionError("a run succeeded whose output cannot be read")
-    assert not list((disk / "out").rglob("*.parquet"))
+    shared = cluster.shared / "refusals"
+    stateless = ro.Dataflow("stateless")
+    stateless.sink("out", stateless.source("city") >> t.ParseSenML(schema="city"))
+
+    def refused(flow, given=source, *words, **options):
+        before = sorted(disk.rglob("*"))
+        try:
+            flow.start(spark, given, **options)
+        except ConfigError as error:
+            assert "workers of this cluster" in str(error) and all(word in str(error) for word in words), error
+        else:
+            raise AssertionError(f"a query started that needs the driver's disk: {words}")
+        assert sorted(disk.rglob("*")) == before
+        assert not shared.exists()
+
+    refused(smoothing(), source, "the checkpoint", "hdfs://")  # the temporary one
+    refused(smoothing(), source, f"the checkpoint {disk}/checkpoint", checkpoint=disk / "checkpoint")
+    refused(stateless, source, f"{disk}/out, to which the sink 'out' writes", "PublishMQTT", out=disk / "out")
+    lines = disk / "lines.csv"
+    lines.write_text("".join(f"0,{line}\n" for line in ("a", "b")))
+    refused(stateless, ro.streams.replay(lines), f"{lines}, which the source 'city' reads")
+    published = ro.Dataflow("published")
+    publish = t.PublishMQTT(url=disk.as_uri(), topic="x", payload=None, fields=("value",))
+    published.sink("out", (published.source("city") >> t.ParseSenML(schema="city")).to(publish, id="publish"))
+    refused(published, source, f"{disk}, url of the step 'publish'", "address of a broker")
     frame = spark.createDataFrame([(1.0,), (2.0,)], "value double")
     plain = ro.Dataflow("plain")
     plain.sink("out", plain.source("rows", schema={"value": "double"}).to(t.NoOp(), id="kept"))
-    for flow, given in ((dataflow(), source), (plain, frame)):
-        try:
-            flow.start(spark, given, checkpoint=disk / "checkpoint", out=disk / "kept")
-        except ConfigError as error:
-            assert f"workers of this cluster do not see the checkpoint {disk}/checkpoint" in str(error), error
-        else:
-            raise AssertionError("a query started whose checkpoint cannot be continued")
-        assert not (disk / "checkpoint").exists() and not (disk / "kept").exists()
+    refused(plain, frame, f"the checkpoint {disk}/frame", checkpoint=disk / "frame")
     counted = ro.Dataflow("counted")
-    rows = counted.source("rows", schema={"value": "int64"})
-    counted.sink("out", rows.to(t.RunningCount(), id="count"))
+    numbers = counted.source("rows", schema={"value": "int64"})
+    counted.sink("out", numbers.to(t.RunningCount(), id="count"))
     endless = counted.frames(spark.readStream.format("rate").load().select("value"))
     try:
         endless.write_each(lambda *_: None, checkpoint=disk / "each")
@@ -96,11 +100,122 @@ def main(folder: Path) -> None:
         assert f"do not see the checkpoint {disk}/each" in str(error), error
     else:
         raise AssertionError("a query started whose checkpoint cannot be continued")
-    shared = folder / "shared"  # is not hidden from the worker
-    summary = dataflow().start(spark, source, checkpoint=shared).wait("4min")
-    assert summary.messages == 300
-    spark.stop()
+    summary = stateless.start(spark, source, out=cluster.shared / "out").wait(WAIT)
+    assert summary.messages == 20 and list((cluster.shared / "out").rglob("*.parquet"))
+
+
+def stats(cluster: SparkCluster, spark, folder: Path) -> None:
+    """STATS loses an executor and a whole worker: nothing is lost. Each machine compiles each kernel once."""
+    source = ro.streams.city(sensors=20, messages=3000)
+    flow = ro.dataflows.stats("city")
+    query = flow.start(spark, source, checkpoint=cluster.shared / "stats", max_records=250, partitions=4)
+    wait_for_batch(query, 1)
+    assert cluster.kill_executor(0) == 1
+    wait_for_batch(query, 4)
+    cluster.kill_worker(1)
+    wait_for_batch(query, 6)
+    cluster.start_worker(1)
+    query.wait(WAIT)
+    wanted = flow.run(source)
+    assert query.summary.messages == 3000
+    for name in wanted.names if hasattr(wanted, "names") else [*wanted]:
+        assert rows(query[name]) == rows(wanted[name]), name
+
+
+def windows(cluster: SparkCluster, spark, folder: Path) -> None:
+    """Yahoo's streaming benchmark counts in windows."""
+    source = AdvertsSource(messages=3000)
+    flow = ro.dataflows.yahoo_streaming()
+    query = flow.start(spark, source, checkpoint=cluster.shared / "windows", max_records=500)
+    query.wait(WAIT)
+    wanted = flow.run(source)
+    assert rows(query["campaigns"]) == rows(wanted["campaigns"]) and wanted["campaigns"].num_rows
+
+
+def pred(cluster: SparkCluster, spark, folder: Path) -> None:
+    """PRED reads from a broker and publishes to it, over the network, and the broker restarts in between."""
+    from riot_ops.dataflows.local_services import LocalServices
+    from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
+    from riot_ops.models import ModelStore
+
+    messages, early = 1500, 900
+    services = LocalServices("city", folder / "services")
+    services.out.mkdir()
+    services.create()
+    training = services.train().run(services.load(ro.streams.city(sensors=20, messages=500, seed=7)))
+    assert training.errors.num_rows == 0
+    store = ModelStore.open(services.models_url)
+    models = {kind: (Path(services.models_url) / store.newest(kind, "CITY")).read_text() for kind in ("DTC", "MLR")}
+    port = free_port()
+    url = f"mqtt://{cluster.host}:{port}"
+    lines = CitySource(20, messages).lines(0, messages)
+    with Mosquitto(options=[f"listener {port} {cluster.host}"]) as broker:
+        raw = MQTTSource(
+            url=url,
+            topics=("city",),
+            client_id="cluster",
+            spool=str(folder / "spool"),  # the workers do not see it
+            messages=messages,
+            timeout="60s",
+        )
+        raw.open()
+        raw.close()
+        flow = ro.dataflows.pred(
+            "city",
+            store="memory://cluster",
+            classifier=models["DTC"],
+            regression=models["MLR"],
+            publish={"url": url, "topic": "pred/city", "timeout": "60s"},
+        )
+        nothing = UPDATES_SCHEMA.empty_table()
+        with Listener(url, "pred/#") as listener:
+            send = t.PublishMQTT(url=url, topic="city")
+            apply(send, lines.slice(0, early))
+            query = flow.start(
+                spark,
+                {"city": raw, MODELS: nothing},
+                checkpoint=cluster.shared / "pred",
+                max_records=100,
+                trigger="1s",
+            )
+            wait_for_batch(query, 2)
+            assert cluster.kill_executor(1) == 1
+            broker.stop()
+            time.sleep(2)
+            broker.start()
+            apply(t.PublishMQTT(url=url, topic="city", timeout="60s"), lines.slice(early))
+            query.wait(WAIT)
+            assert query.summary.errors == 0
+            wanted = flow.run({"city": pa.Table.from_batches([lines]), MODELS: nothing}, sinks=ro.MemorySink())
+            expected = sum(wanted[name].num_rows for name in wanted if name.startswith("publish"))
+            listener.wait(expected)
+            found = sorted({m.payload for m in listener.messages})
+            print(
+                len(found),
+                expected,
+                len(listener.messages),
+                [*wanted],
+                wanted[next(iter(wanted))].to_pylist()[:1],
+                found[:1],
+            )
+            assert json.loads(found[0])
+
+
+SCENARIOS = {one.__name__: one for one in (executor, refusals, stats, windows, pred)}
+
+
+def main(folder: Path, names: list[str]) -> None:
+    with SparkCluster(folder / "cluster") as cluster:
+        spark = cluster.session()
+        try:
+            for name in names:
+                began = time.monotonic()
+                (folder / name).mkdir()
+                SCENARIOS[name](cluster, spark, folder / name)
+                print(name, f"{time.monotonic() - began:.1f} s", flush=True)
+        finally:
+            spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -16,26 +16,48 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.sink import MemorySink
 from riot_ops.spark import driver_sink
-from tests.spark import cluster_job
+from riot_ops.testing.machines import can_isolate_folders
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.slow
-def test_cluster_with_separate_disks(tmp_path):
-    if not cluster_job.possible():
-        pytest.skip("this system has no mount namespaces for processes")
+def run(tmp_path, *scenarios, **environment):
+    """Run scenarios on a cluster in a process of its own, as this one may have a Spark."""
     with open(tmp_path / "log.txt", "wb") as log:
         done = subprocess.run(
-            [sys.executable, "-m", cluster_job.__name__, str(tmp_path)],
+            [sys.executable, "-m", "tests.spark.cluster_job", str(tmp_path), *scenarios],
             cwd=Path(__file__).resolve().parents[2],
-            env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+            env={**os.environ, **environment},
             stdout=log,
             stderr=log,
-            timeout=600,
+            timeout=900,
             check=False,
         )
     assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-3000:]
+
+
+needs_separate_disks = pytest.mark.skipif(
+    not can_isolate_folders(), reason="this system has no mount namespaces for processes"
+)
+
+
+@needs_separate_disks
+@pytest.mark.long
+def test_executor_is_lost_on_a_cluster_with_separate_disks(tmp_path):
+    run(tmp_path, "executor", NUMBA_DISABLE_JIT="1")
+
+
+@needs_separate_disks
+@pytest.mark.slow
+def test_drivers_disk_is_refused(tmp_path):
+    run(tmp_path, "refusals", NUMBA_DISABLE_JIT="1")
+
+
+@needs_separate_disks
+@pytest.mark.slow
+def test_applications_lose_nothing(tmp_path):
+    """STATS loses an executor and a worker, PRED an executor and the broker; another application has windows."""
+    run(tmp_path, "stats", "windows", "pred")
 
 
 def test_output_invisible_to_driver_fails_query(spark, tmp_path):

@@ -85,6 +85,18 @@ class Source(ABC):
         """
         return frozenset()
 
+    def local_files(self) -> list[str]:
+        """Files and folders of this machine that :meth:`read` needs, wherever it runs; by default none."""
+        return []
+
+    def carried(self) -> Source:
+        """Return a source that others can read without the files of this machine, or the source itself.
+
+        The splits of such a source hold the records: the machine that plans a micro-batch reads them. That suits a
+        queue which one machine writes, and not files, which each machine reads faster from a common store.
+        """
+        return self
+
     def project(self, schema: pa.Schema) -> Source:
         """Return the source for a dataflow that declares these fields: it may omit others, or read with these types.
 
@@ -224,6 +236,17 @@ class WrappedSource(Source):
 
     def consumed_resources(self) -> frozenset[str]:
         return self.source.consumed_resources()
+
+    def local_files(self) -> list[str]:
+        return self.source.local_files()
+
+    def carried(self) -> Source:
+        inner = self.source.carried()
+        if inner is self.source:
+            return self
+        changed = copy.copy(self)
+        changed.source = inner
+        return changed
 
     def project(self, schema: pa.Schema) -> Source:
         projected = copy.copy(self)

@@ -18,7 +18,7 @@ from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
@@ -243,6 +243,9 @@ class FileSource(StreamSource):
             self._fields = self._renamed(pa.schema([*schema, *self._folder_fields]))
             self._typed = True
         return super().schema
+
+    def local_files(self) -> list[str]:
+        return [path for path in self.paths if scheme_of(path) in ("", "file")]
 
     def description(self) -> dict[str, Any]:
         files = {"format": type(self.files).__name__, **vars(self.files)}

@@ -133,6 +133,9 @@ class ReplaySource(TimedSource):
     def schema(self) -> pa.Schema:
         return RAW
 
+    def local_files(self) -> list[str]:
+        return list(self.paths)
+
     def description(self) -> dict[str, Any]:
         return {
             "source": self.name(),

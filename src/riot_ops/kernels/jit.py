@@ -25,6 +25,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from riot_ops.kernels.compile_lock import compile_once
+
 __all__ = ["KERNELS", "Kernel", "compile_uncached", "kernel"]
 
 P = ParamSpec("P")
@@ -61,8 +63,10 @@ class Kernel(Generic[P, R]):
                 if numba is None:  # hashes overflow on purpose, which NumPy scalars warn of
                     self._compiled = np.errstate(over="ignore")(self.python)
                 else:
-                    with _caching_in(_cache_directory(self), vars(numba.config)):
-                        self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
+                    directory = _cache_directory(self)
+                    with _caching_in(directory, vars(numba.config)):
+                        compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
+                    self._compiled = compile_once(compiled, directory)
         return self._compiled
 
     def inlined(self) -> Any:

@@ -37,6 +37,9 @@ class TopicSource(Source):
     def schema(self) -> pa.Schema:
         return next(iter(self.schemas.values())) or pa.schema([])
 
+    def local_files(self) -> list[str]:
+        return [str(self.topic.folder)]
+
     def initial(self) -> Offset:
         found = self.topic.readers()
         if self.reader not in found:

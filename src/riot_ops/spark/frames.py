@@ -39,8 +39,9 @@ from riot_ops.spark.dataframe_transform import (
     resolve_order,
     unpack_stream,
 )
+from riot_ops.spark.driver_files import check_driver_files
 from riot_ops.spark.session import core_count
-from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect
+from riot_ops.spark.session_check import check_session, is_connect
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -250,10 +251,8 @@ class Frames(Mapping[str, "DataFrame"]):
         if checkpoint is not None:
             if not is_connect(self.packed.sparkSession):
                 kept = SparkCheckpoint(self.packed.sparkSession, checkpoint)
-                if kept.local is not None and any(
-                    isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task")
-                ):
-                    check_shared_folder(self.packed.sparkSession, kept.local)
+                keyed = any(isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task"))
+                check_driver_files(self.packed.sparkSession, self._flow, checkpoint=kept.local if keyed else None)
                 if kept.exists() and not kept.next_batch():
                     kept.forget_dataflow()
                 kept.open(self._flow, *self._options)

@@ -25,6 +25,7 @@ from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batc
 from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order, with_planned_time
+from riot_ops.spark.driver_files import check_driver_files, check_visible, source_files
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
@@ -39,7 +40,7 @@ from riot_ops.spark.session import (
     query_settings,
     stateful_workers,
 )
-from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect, refuse_connect
+from riot_ops.spark.session_check import check_session, is_connect, is_one_process, refuse_connect
 from riot_ops.spark.sink import SinkCommitter
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import StageProcessor
@@ -83,8 +84,9 @@ def start(
         By default Parquet files below ``out`` if that is given, else memory.
     checkpoint : path or URI, optional
         Where Spark keeps position and state; a query started again with it continues. By default a
-        temporary folder, removed at the end. On a cluster a folder that driver and workers do not share is refused, if
-        the dataflow keeps state or the source is a batch DataFrame.
+        temporary folder, removed at the end. On a cluster a folder that driver and workers do not share, such as the
+        temporary one, is refused if the dataflow keeps state or the source is a batch DataFrame; so are files and
+        folders of sources, sinks and tasks.
     trigger : timedelta or text such as "1s", optional
         Interval between micro-batches, also in Spark's notation (``"1 second"``), or ``"available now"`` to process
         what is there and end. By default bounded sources are read as fast as possible until they end.
@@ -138,11 +140,14 @@ def start(
         spark_checkpoint = SparkCheckpoint(spark, temporary / "checkpoint" if checkpoint is None else checkpoint)
         folders = [folder for sink in targets.values() for folder in sink.folders()]
         if spark_checkpoint.local is not None:
-            if (keeps_state and checkpoint is not None) or has_batch_frames(source):
-                check_shared_folder(spark, spark_checkpoint.local)
             folders.append(spark_checkpoint.local)
+        kept = keeps_state or has_batch_frames(source)
+        check_driver_files(spark, flow, sinks=targets, checkpoint=spark_checkpoint.local if kept else None)
         lock = FolderLock(folders, is_over=lambda: bool(running) and not is_active(running[0]))
         bound = bind_sources(flow, write_batch_frames(flow, source, spark_checkpoint.local), again="Spark")
+        if not is_one_process(spark):
+            bound = {name: one.carried() if isinstance(one, Source) else one for name, one in bound.items()}
+            check_visible(spark, source_files(bound))
         order = resolve_order(flow, {name for name, one in bound.items() if not _has_numbers(one)}, order)
         if probe is not None:
             bound, targets = probe.attach(flow, bound, targets, by_commit=True)

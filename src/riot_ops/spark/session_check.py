@@ -6,19 +6,16 @@ Spark itself reports most of these problems only within the first micro-batch, a
 from __future__ import annotations
 
 import re
-import uuid
 import weakref
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from riot_ops.core.errors import ConfigError, ConnectorError, excerpt
+from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.spark.exceptions import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROVIDER", "ROCKSDB", "check_session", "check_shared_folder", "is_connect", "refuse_connect"]
+__all__ = ["PROVIDER", "ROCKSDB", "check_session", "is_connect", "is_one_process", "refuse_connect"]
 
 #: Spark's setting for its state store, and the only store that supports arbitrary state.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -102,54 +99,17 @@ def _setting(spark: SparkSession, name: str) -> str | None:
 
 def _copies_collide(spark: SparkSession) -> bool:
     """Whether Spark may run a task twice at once, with both copies saving the same state in the same files."""
-    if _is_one_process(spark):
+    if is_one_process(spark):
         return False  # Spark does not speculate within one process
     version = _setting(spark, STORE_FORMAT)
     copies = (_setting(spark, SPECULATION) or "").strip().lower() == "true"
     return copies and version is not None and int(version or 1) < SAFE_FORMAT
 
 
-def _is_one_process(spark: SparkSession) -> bool:
+def is_one_process(spark: SparkSession) -> bool:
+    """Whether driver and executor are one process, on one machine."""
     master = _setting(spark, "spark.master") or ""
     return master == "local" or master.startswith("local[")
-
-
-def check_shared_folder(spark: SparkSession, folder: Path) -> None:
-    """Raise :class:`ConfigError` unless the workers of a cluster see the driver's checkpoint folder.
-
-    Otherwise the state would be on their disks and the offsets on the driver's, and no query could continue with them.
-    """
-    if _is_one_process(spark):
-        return
-    context = spark.sparkContext
-    slots = context.defaultParallelism
-    mark = folder / f".riot_ops-{uuid.uuid4().hex}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        mark.touch()
-    except OSError as error:
-        raise ConnectorError(f"the checkpoint {folder} cannot be written: {error}") from None
-    try:
-        seen = context.parallelize(range(slots), slots).map(_finder(str(mark))).collect()
-    finally:
-        mark.unlink(missing_ok=True)
-    if not all(seen):
-        with suppress(OSError):  # it may hold something
-            folder.rmdir()
-        raise ConfigError(
-            f"the workers of this cluster do not see the checkpoint {folder} of the driver: it must be a folder that "
-            "the driver and all workers share under this path, or a URI of a store such as s3a:// or hdfs://"
-        )
-
-
-def _finder(path: str) -> Any:
-    # a nested function is pickled by value, see _missing_finder
-    def find(_: int) -> bool:
-        import os
-
-        return os.path.exists(path)
-
-    return find
 
 
 def check_workers(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.connectors.mqtt.carried import CarriedMessages
 from riot_ops.connectors.mqtt.client import MQTTConnection, whole_seconds
 from riot_ops.connectors.mqtt.receiver import Receiver
 from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
@@ -63,8 +64,8 @@ class MQTTSource(MQTTConnection, Source):
         Topic filters, with ``+`` and ``#``. A message that several match arrives once (MQTT 3.1.1: as often as the
         broker sends it). Of ``$share/GROUP/FILTER`` each message goes to one client of the group.
     spool : str
-        Folder for the spool: persistent, on a local disk, used by this source alone. On Spark the driver writes it, and
-        the executors must be able to read it.
+        Folder for the spool: persistent, on a local disk, used by this source alone. On Spark the driver writes and
+        reads it: on a cluster the records travel with the tasks, so that workers need not see it.
     client_id : str
         Stable name at the broker, used by this source alone: it identifies the session.
     qos : 0, 1 or 2, default 1
@@ -144,6 +145,12 @@ class MQTTSource(MQTTConnection, Source):
 
     def consumed_resources(self) -> frozenset[str]:
         return frozenset({f"the spool {self.spool}", f"the session of {self.client_id!r} at {self.broker}"})
+
+    def local_files(self) -> list[str]:
+        return [self.spool]
+
+    def carried(self) -> Source:
+        return CarriedMessages(self, Path(self.spool))
 
     def validate(self) -> None:
         super().validate()

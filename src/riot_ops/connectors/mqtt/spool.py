@@ -20,7 +20,7 @@ import msgspec
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import sync
 
-__all__ = ["Message", "Spool", "first_number", "read_messages"]
+__all__ = ["Message", "Spool", "end_within", "first_number", "read_messages"]
 
 SUFFIX = ".spool"
 COMMITTED = "committed"
@@ -321,6 +321,38 @@ def read_messages(folder: Path, start: int, end: int) -> Iterator[tuple[int, lis
             break
     if at < end:
         raise ConnectorError(f"the spool {folder} does not hold the messages {at} to {end - 1} (any more)")
+
+
+def end_within(folder: Path, start: int, end: int, max_bytes: int) -> int:
+    """Return the end of a range, or an earlier one between blocks with which it has about ``max_bytes``.
+
+    At least the first block is within. Only the headers are read.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> spool = Spool(folder, 1 << 20)
+    >>> for _ in range(3):
+    ...     spool.append([Message(0, "a", bytes(1000))] * 10)
+    >>> [end_within(folder, 5, 30, size) for size in (1, 15_000, 25_000, 99_000)]
+    [10, 10, 20, 30]
+    >>> spool.close()
+    """
+    segments = _segments(folder)
+    at, size = start, 0
+    for i, (_, path) in enumerate(segments):
+        if i + 1 < len(segments) and segments[i + 1][0] <= start:
+            continue
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            while len(head := file.read(BLOCK_HEADER.size)) == BLOCK_HEADER.size:
+                length, _, first, count = BLOCK_HEADER.unpack(head)
+                file.seek(length, os.SEEK_CUR)
+                if not count or first + count <= start:
+                    continue
+                size += length
+                if first >= end or (at > start and size > max_bytes):
+                    return min(at, end)
+                at = first + count
+    return end  # the rest is not on disk yet, or read_messages() will report it missing
 
 
 def _segments(folder: Path) -> list[tuple[int, Path]]:
