@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.cloudpickle import dumps, loads
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.spark import rate_control, runner
+from riot_ops.spark.features import ReadMaxRows
 from riot_ops.spark.rate_control import RateController, RateLimit
 from riot_ops.spark.sink import SinkCommitter
 from riot_ops.spark.source import Reader

@@ -23,6 +23,7 @@ from riot_ops.ingest.replay import replay
 from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
+from riot_ops.runtime.spark_schema import to_arrow_schema
 
 __all__ = ["ReadableStreams", "bind_sinks", "bind_sources", "end_sinks", "read_stream", "sinks_by_node"]
 
@@ -109,7 +110,6 @@ def _iterated(name: str, source: Iterator[Any], schema: pa.Schema) -> Source:
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     """Return the declared columns of a Spark DataFrame; rows without ``seq`` are numbered later."""
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     declared = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
@@ -117,7 +117,7 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     check_source_fields(name, names, declared)
     # not by select, whose fields a declarative pipeline does not report
     picked = frame.to(StructType([frame.schema[n] for n in declared.names]))
-    check_source_fields(name, to_arrow_schema(picked.schema, timezone="UTC"), declared)
+    check_source_fields(name, to_arrow_schema(picked.schema), declared)
     return picked
 
 

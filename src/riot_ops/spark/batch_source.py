@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
 from riot_ops.spark.dataframe_transform import to_utc
+from riot_ops.spark.features import to_arrow_schema
 from riot_ops.spark.map_batches import map_batches, quoted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def write_frame(frame: DataFrame, folder: Path) -> FrameFiles:
 
     The rows are numbered, in the order of ``seq`` if there is one, else of the DataFrame's partitions.
     """
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    schema = to_arrow_schema(frame.schema)
     index = folder / INDEX
     if not index.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import uuid
@@ -178,6 +179,13 @@ class SparkCheckpoint:
             ) from None
         return found
 
+    def planned_ends(self, batch: int, sources: Mapping[str, Any]) -> list[Any]:
+        """Return the end offsets of a micro-batch that Spark has planned, of the one before if it has not."""
+        with self._translating_errors("read"):
+            system, path = self._hadoop(f"offsets/{batch}")
+            planned = system.exists(path)
+        return self.ends(batch if planned else batch - 1, sources)
+
     # -- the file, in any file system ------------------------------------------------------------------
 
     def _read(self) -> Manifest:
@@ -239,6 +247,8 @@ def offset_of(text: Any, source: Any) -> Any:
     """Parse Spark's text for a source's offset; raises ValueError and the like if it is not of this source."""
     if not isinstance(source, Source):
         return text
+    if isinstance(text, str) and text.startswith("{'"):  # before Spark 4.2, progress has the text of a Python dict
+        text = json.dumps(ast.literal_eval(text))
     found = json.loads(text) if isinstance(text, str) and text != NO_OFFSET else text
     if found in (None, NO_OFFSET):
         return None

@@ -12,12 +12,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from riot_ops import streams
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.step import REJECTED
+from riot_ops.spark.features import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,8 @@ def _format(name_of_source: str, make: Callable[..., Source]) -> type[DataSource
             return _Rows(self._source(), _own(self.options, "partitions") or 2)
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
+            if _own(self.options, "maxrows") is not None:
+                require("limits of streaming sources")
             return _Stream(self._source(), _own(self.options, "partitions") or 2, _own(self.options, "maxrows"))
 
         def _source(self) -> Source:
@@ -142,6 +144,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = source
         self._splits = splits
         self._limit = limit
+        self._planned: Offset | None = None  # end of the last planned micro-batch
 
     def initialOffset(self) -> Offset:
         return self._source.initial()
@@ -149,13 +152,17 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        return self._source.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else self._limit)
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        if start is None:  # before Spark 4.2
+            start = self._source.initial() if self._planned is None else self._planned
+        self._planned = self._source.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else self._limit)
+        return self._planned
 
     def prepareForTriggerAvailableNow(self) -> None:
         pass  # latest() of a bounded source stops at its end
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        self._planned = end  # before Spark 4.2 that of the last run, when a query continues
         return [] if start == end else [_Part(s) for s in self._source.splits(start, end, self._splits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

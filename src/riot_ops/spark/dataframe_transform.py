@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import current_timestamp
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_transform_options
@@ -41,6 +41,7 @@ from riot_ops.runtime.error_column import (
 )
 from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, bucket_labels
+from riot_ops.spark.features import to_arrow_schema
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
@@ -155,7 +156,7 @@ def inspect_frame(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, boo
         )
     check_session(df.sparkSession, keeps_state=False)
     try:
-        schema = to_arrow_schema(df.schema, timezone="UTC")
+        schema = to_arrow_schema(df.schema)
         return schema, bool(df.isStreaming) if streaming is None else streaming
     except PySparkException as error:
         if error.getCondition() != NO_ANALYSIS:

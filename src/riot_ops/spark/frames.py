@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger, spark_interval
@@ -40,6 +40,7 @@ from riot_ops.spark.dataframe_transform import (
     unpack_stream,
 )
 from riot_ops.spark.driver_files import check_driver_files
+from riot_ops.spark.features import to_arrow_schema
 from riot_ops.spark.session import core_count
 from riot_ops.spark.session_check import check_session, is_connect
 from riot_ops.spark.types import spark_type
@@ -325,7 +326,7 @@ def _bind(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, D
         given_frame = source[name] if isinstance(source, Mapping) else source
         if ERROR_COLUMN in given_frame.columns and ERROR_COLUMN not in df.columns:
             bound[name] = given_frame.to(StructType([*df.schema, given_frame.schema[ERROR_COLUMN]]))
-    schemas = {name: to_arrow_schema(df.schema, timezone="UTC") for name, df in bound.items()}
+    schemas = {name: to_arrow_schema(df.schema) for name, df in bound.items()}
     for schema in schemas.values():
         drop_error_column(schema)
     return bound, schemas, next(iter(kinds.values()))

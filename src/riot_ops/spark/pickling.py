@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from riot_ops.spark.blocks import BLOCKS_DDL
+from riot_ops.spark.features import DataSourceStreamArrowWriter, ReadLimit, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     from riot_ops.spark.sink import SinkCommitter
@@ -69,19 +68,19 @@ def pickled_source(name_of_source: str, reader: Reader) -> type[DataSource]:
             return self.processor
 
         def initialOffset(self) -> dict[str, Any]:
-            return self._reader().initial_offset()  # type: ignore[no-any-return]
+            return self._reader().begin()  # type: ignore[no-any-return]
 
         def getDefaultReadLimit(self) -> ReadLimit:
             return self._reader().read_limit()  # type: ignore[no-any-return]
 
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-            return self._reader().latest_offset(start, limit)  # type: ignore[no-any-return]
+        def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+            return self._reader().advance(start, limit)  # type: ignore[no-any-return]
 
         def prepareForTriggerAvailableNow(self) -> None:
             pass  # a source of a bounded run ends by itself
 
         def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-            return self._reader().partitions(start, end)  # type: ignore[no-any-return]
+            return self._reader().plan(start, end)  # type: ignore[no-any-return]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             yield from self._reader().read(partition)

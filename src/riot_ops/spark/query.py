@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +37,8 @@ from riot_ops.spark.sink import SinkRoutes
 __all__ = ["Query", "QuerySetup", "is_active"]
 
 POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 0.4
+#: Spark's status message of a query that waits.
+IDLE = "Waiting for data to arrive"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,8 @@ class QuerySetup:
     max_records: int | None
     rate: RateController | None
     available_now: bool
+    stops_idle: bool  # Spark's own trigger "available now" is not used, as it would ignore limits
+    planned: list[Any]  # ends of the sources in Spark's log
     probe: Probe | None
 
     @property
@@ -93,6 +99,8 @@ class Query(ReadableStreams):
         self._log.started("on Spark", continued=any(end is not None for end in setup.ends))
         self._ended = False
         self._error: BaseException | None = None  # that ended the wait
+        if setup.stops_idle:
+            threading.Thread(target=_stop_when_idle, args=(streaming,), daemon=True, name="riot_ops-spark-end").start()
 
     @property
     def active(self) -> bool:
@@ -272,6 +280,15 @@ class Query(ReadableStreams):
 def _as_dict(progress: Any) -> dict[str, Any]:
     found: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
     return found
+
+
+def _stop_when_idle(streaming: Any) -> None:
+    """Stop a query when it has no more data."""
+    while is_active(streaming):
+        time.sleep(POLL_SECONDS)
+        with contextlib.suppress(Py4JError, OSError):
+            if streaming.status["message"] == IDLE:
+                streaming.stop()
 
 
 def is_active(streaming: Any) -> bool:

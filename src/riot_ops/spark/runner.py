@@ -27,6 +27,7 @@ from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order, with_planned_time
 from riot_ops.spark.driver_files import check_driver_files, check_visible, source_files
 from riot_ops.spark.driver_sink import DriverSink
+from riot_ops.spark.features import READ_LIMITS
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
 from riot_ops.spark.query import Query, QuerySetup, is_active
@@ -163,6 +164,7 @@ def start(
         run = spark_checkpoint.run()
         for sink in targets.values():
             sink.identify(run)
+        planned = spark_checkpoint.planned_ends(first, bound) if first and not READ_LIMITS else ends
         if first == 0:  # the manifest is written last: from then on the content of the sinks belongs to this query
             for sink in targets.values():
                 if continued:
@@ -205,6 +207,8 @@ def start(
             max_records=max_records,
             rate=rate,
             available_now=available_now,
+            stops_idle=available_now and not READ_LIMITS and max_records is not None,
+            planned=planned,
             probe=probe,
         )
         with active_session(spark):
@@ -218,9 +222,9 @@ def start(
                 .option("checkpointLocation", spark_checkpoint.folder)
                 .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
             )
-            if available_now:
+            if available_now and not setup.stops_idle:
                 writer = writer.trigger(availableNow=True)
-            elif trigger is not None:
+            elif trigger is not None and not available_now:
                 writer = writer.trigger(processingTime=spark_interval(trigger))
             with query_settings(spark, {PARTITIONS: str(partitions), **settings}):
                 running.append(writer.start())
@@ -275,7 +279,8 @@ class _Builder:
         self._sink_routes = setup.sink_routes
 
     def build(self) -> DataFrame:
-        frames = [self._read(name, source) for name, source in self._setup.sources.items()]
+        pairs = zip(self._setup.sources.items(), self._setup.planned, strict=True)
+        frames = [self._read(name, source, planned) for (name, source), planned in pairs]
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
@@ -295,7 +300,7 @@ class _Builder:
         ]
         return chain_stages(self._spark, frame, processors)
 
-    def _read(self, name: str, source: Any) -> DataFrame:
+    def _read(self, name: str, source: Any, planned: Any) -> DataFrame:
         setup = self._setup
         if not isinstance(source, Source):
             pack = pack_stage_zero(setup.stages, name, self._labels, setup.order, setup.buffering, self._sink_routes)
@@ -313,5 +318,5 @@ class _Builder:
             setup.partitions,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
-        self._spark.dataSource.register(pickled_source(label, Reader(stage, setup.rate)))
+        self._spark.dataSource.register(pickled_source(label, Reader(stage, setup.rate, planned)))
         return self._spark.readStream.format(label).load()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import temporary_folder
+from riot_ops.spark.features import checkpoint_file_manager
 from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
 from riot_ops.spark.session_check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 
@@ -66,9 +67,7 @@ LOCAL_SETTINGS = {
     # readers see it without a time zone
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # the default one starts a process for every link that it checks: some twenty per micro-batch
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": checkpoint_file_manager(),
 }
 STARTUP_SETTINGS = {
     "spark.driver.host": "127.0.0.1",

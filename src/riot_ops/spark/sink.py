@@ -73,13 +73,13 @@ class SinkCommitter:
         self._metrics = metrics
         self._note = note
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Collect the messages of the stages' writers."""
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Collect the messages of the stages' writers, from Arrow batches or, before Spark 4.1, from rows."""
         return _StageMessages(
             [
                 msgspec.msgpack.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
                 for rows in iterator
-                for row in rows.to_pylist()
+                for row in (rows.to_pylist() if isinstance(rows, pa.RecordBatch) else [rows])
                 if row["stage"] == SINK_STAGE
             ]
         )

@@ -17,12 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.spark.blocks import Block, Packer, blocks_to_batch
+from riot_ops.spark.features import ReadAllAvailable, ReadLimit, ReadMaxRows
 from riot_ops.spark.rate_control import RateController
 from riot_ops.spark.sink import SinkRoutes, part_number
 from riot_ops.spark.stage import SOURCE_END, run_stage_zero
@@ -81,11 +81,40 @@ class Reader:
 
     With a rate controller the limit of records follows the duration of micro-batches, as Spark asks the same reader for
     the end offset of each.
+
+    Before Spark 4.2 it asks without saying where the micro-batch starts. The reader then takes the end of the one that
+    was planned last, which it knows from its own answers and from :meth:`plan`. Spark calls that when a query
+    continues, for the last entry of its log of offsets; but with a trigger "available now" only after it has asked for
+    the end, so ``planned`` gives that entry too.
     """
 
-    def __init__(self, stage: SourceStage, rate: RateController | None = None) -> None:
+    _first: dict[str, Any] | None = None
+    _planned: dict[str, Any] | None = None
+
+    def __init__(
+        self, stage: SourceStage, rate: RateController | None = None, planned: dict[str, Any] | None = None
+    ) -> None:
         self._stage = stage
         self._rate = rate
+        self._planned = planned
+
+    def begin(self) -> dict[str, Any]:
+        """Answer Spark's question for the initial offset, always in the same way."""
+        if self._first is None:
+            self._first = self.initial_offset()
+        return self._first
+
+    def advance(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Answer Spark's question for the latest offset; without ``start`` it follows the last planned one."""
+        if start is None:
+            start = self.begin() if self._planned is None else self._planned
+        self._planned = self.latest_offset(start, limit)
+        return self._planned
+
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Answer Spark's question for the partitions of a micro-batch, which makes its end the last planned one."""
+        self._planned = end
+        return self.partitions(start, end)
 
     def initial_offset(self) -> dict[str, Any]:
         """Return the offset at which a new query begins."""
@@ -100,7 +129,7 @@ class Reader:
         limit = self.max_records()
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latest_offset(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         """Return the offset at which the next micro-batch ends."""
         limit_records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
         if self._rate is not None:

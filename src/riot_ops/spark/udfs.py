@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import DataType, StructType
 
@@ -26,6 +26,7 @@ from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, resul
 from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.dataframe_transform import to_utc
+from riot_ops.spark.features import to_arrow_schema
 
 __all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
 
@@ -107,7 +108,7 @@ def _arrow_schema(given: Any) -> pa.Schema:
         given = DataType.fromDDL(given)
     if not isinstance(given, StructType):
         raise ConfigError(f"schema must be a pyarrow.Schema, a StructType or a DDL text, got {given!r}")
-    return to_arrow_schema(given, timezone="UTC")
+    return to_arrow_schema(given)
 
 
 class KeyProcessor(StatefulProcessor):
