@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
+from riot_ops.spark import features
 from riot_ops.spark import session_check as check
 from tests.spark import connect_job
 
@@ -64,6 +65,7 @@ def test_spark_connect(server, tmp_path):
     _run(tmp_path, server, "-m", connect_job.__name__, str(tmp_path))
 
 
+@pytest.mark.skipif(not features.has("declarative pipelines"), reason="from Spark 4.1 on")
 def test_declarative_pipeline(spark, server, tmp_path):
     """The streams are from outside the pipeline, as Spark 4.3 supports no state over the pipeline's own data sets."""
     (tmp_path / "in").mkdir()

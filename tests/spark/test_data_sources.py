@@ -8,7 +8,9 @@ import pytest
 from riot_ops import spark as on_spark
 from riot_ops import streams
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.dspbench import word_count
+from riot_ops.spark import data_sources, features
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +50,8 @@ def test_durations_are_texts(session):
 
 
 def test_streaming_read_feeds_a_task(session, tmp_path):
-    raw = session.readStream.format("riot_taxi").option("messages", "300").option("maxRows", "100").load()
+    reader = session.readStream.format("riot_taxi").option("messages", "300")
+    raw = (reader.option("maxRows", "100") if features.READ_LIMITS else reader).load()
     parsed = on_spark.transform(t.ParseSenML(schema="taxi"), raw)
     query = (
         parsed.writeStream.format("parquet")
@@ -58,11 +61,27 @@ def test_streaming_read_feeds_a_task(session, tmp_path):
         .start()
     )
     query.awaitTermination()
-    assert len([p for p in query.recentProgress if p["numInputRows"]]) == 3
+    assert len([p for p in query.recentProgress if p["numInputRows"]]) == (3 if features.READ_LIMITS else 1)
     got = session.read.parquet(str(tmp_path / "out"))
     parse = t.ParseSenML(schema="taxi").session()
     wanted = parse.push_many([{"payload": r["payload"], "seq": r["seq"]} for r in _local(streams.taxi(messages=300))])
     assert got.where("_error is null").count() == len(wanted)
+
+
+def test_place_and_limits_before_spark_4_2(monkeypatch):
+    """Spark then names neither the start nor a limit of a micro-batch, but calls ``partitions`` as a query continues."""
+    monkeypatch.setattr(features, "_has_name", lambda _: False)
+    make = data_sources._format("riot_city", streams.city)
+    with pytest.raises(
+        ConfigError, match=r"limits of streaming sources need Spark 4\.2 or later: the installed PySpark"
+    ):
+        make({"messages": "40", "maxRows": "10"}).streamReader(None)
+    reader = make({"messages": "40"}).streamReader(None)
+    end = reader.latestOffset()
+    assert end == reader.latestOffset() and reader.latestOffset(reader.initialOffset()) == end
+    continued = make({"messages": "50"}).streamReader(None)
+    assert continued.partitions(end, end) == []
+    assert sum(b.num_rows for p in continued.partitions(end, continued.latestOffset()) for b in continued.read(p)) == 10
 
 
 def test_replay_from_a_file(session, tmp_path):

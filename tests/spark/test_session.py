@@ -23,7 +23,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.spark import session
+from riot_ops.spark import features, session
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
 from riot_ops.spark.session import (
     LIGHT_JVM,
@@ -153,6 +153,7 @@ def test_workers_are_forked_from_daemon(spark):
     assert read > 100_000, "objects of the daemon are not frozen"
 
 
+@pytest.mark.skipif(features.installed_version() < (4, 1), reason="Spark has Unix sockets from 4.1 on")
 def test_workers_use_unix_sockets(spark):
     """Over TCP each task of a source waits 40 ms for its part."""
 
@@ -162,6 +163,7 @@ def test_workers_use_unix_sockets(spark):
     assert spark.sparkContext.parallelize([0], 1).map(local).collect() == ["true"]
 
 
+@pytest.mark.skipif(features.installed_version() < (4, 1), reason="Spark 4.0 prints nothing itself")
 def test_worker_ends_silently_if_jvm_has_hung_up():
     done = in_another_process(
         b"",

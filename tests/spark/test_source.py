@@ -179,3 +179,37 @@ def test_small_batches_are_joined_up_to_a_number_of_bytes(monkeypatch):
     monkeypatch.setattr(dataframe_transform, "BATCH_BYTES", 30)
     batches = [pa.RecordBatch.from_pydict({"seq": [n], "value": [0.0]}) for n in range(5)]
     assert [batch.num_rows for batch in dataframe_transform.with_seq(batches)] == [2, 2, 1]
+
+
+def test_reader_follows_the_last_planned_offset_before_spark_4_2():
+    """Spark then asks for the latest offset without a start: it must neither go back nor skip anything."""
+    flow = flow_of()
+    planned, source = plan(flow), ro.MemorySource([{"device": "x", "value": float(i)} for i in range(10)])
+
+    def reader(place=None):
+        stage = SourceStage(
+            planned,
+            "in",
+            source.project(flow.nodes["in"].schema),
+            SinkRoutes({}, {}),
+            assign_labels(planned, 1),
+            ARRIVAL,
+            Buffering(codec=None),
+            4,
+            1,
+        )
+        return loads(dumps(Reader(stage, planned=place)))
+
+    first = reader()
+    ends = [first.advance() for _ in range(4)]
+    rows = [source.count(source.initial(), end["at"]) for end in ends]
+    assert rows == [4, 8, 10, 10] and [end["ended"] for end in ends] == [False, False, True, True]
+    assert first.begin() == first.begin() == first.initial_offset()
+
+    # a query that continues: Spark plans the newest entry of its log, empty and then again, before it asks
+    again = reader()
+    assert again.plan(ends[1], ends[1]) == []
+    assert len(again.plan(ends[0], ends[1])) == 1
+    assert again.advance() == ends[2]
+    assert reader(ends[1]).advance() == ends[2], "asked before anything is planned"
+    assert reader(ends[1]).advance(ends[0], None) == ends[1], "a start that Spark names wins"

@@ -60,7 +60,7 @@ class QuerySetup:
     max_records: int | None
     rate: RateController | None
     available_now: bool
-    stops_idle: bool  # Spark's own trigger "available now" is not used, as it would ignore limits
+    stops_idle: bool  # before 4.2 Spark's own trigger "available now" would take a single micro-batch of our sources
     planned: list[Any]  # ends of the sources in Spark's log
     probe: Probe | None
 

@@ -207,7 +207,7 @@ def start(
             max_records=max_records,
             rate=rate,
             available_now=available_now,
-            stops_idle=available_now and not READ_LIMITS and max_records is not None,
+            stops_idle=available_now and not READ_LIMITS and any(isinstance(one, Source) for one in bound.values()),
             planned=planned,
             probe=probe,
         )

@@ -84,8 +84,8 @@ class Reader:
 
     Before Spark 4.2 it asks without saying where the micro-batch starts. The reader then takes the end of the one that
     was planned last, which it knows from its own answers and from :meth:`plan`. Spark calls that when a query
-    continues, for the last entry of its log of offsets; but with a trigger "available now" only after it has asked for
-    the end, so ``planned`` gives that entry too.
+    continues, for the last entry of its log of offsets; but where a setting wraps sources for the trigger "available
+    now", only after it has asked for the end, so ``planned`` gives that entry too.
     """
 
     _first: dict[str, Any] | None = None
