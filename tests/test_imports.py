@@ -61,6 +61,7 @@ HEAVY = (
     "psutil",
     "orjson",
     "maxminddb",
+    "urllib3",
 )
 
 #: What ``import riot_ops`` loads only at first use, with all submodules.

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.testing.services import Azurite, Mosquitto, Moto, Service, Tansu, program
+from riot_ops.testing.services import Azurite, Mosquitto, Moto, Postgres, Service, Tansu, program
 
 
 def apt_install(*packages: str) -> None:
@@ -57,6 +57,14 @@ def install_azurite() -> None:
     subprocess.run([npm, "install", *options, f"azurite@{Azurite.version}"], check=True, stdout=subprocess.DEVNULL)
 
 
+def install_postgres() -> None:
+    """The database; not as a service of the system."""
+    try:
+        Postgres.find_program("initdb")
+    except ConnectorError:
+        apt_install("postgresql")
+
+
 def install_nothing() -> None:
     """A server that comes with a package of the environment."""
 
@@ -66,6 +74,7 @@ SERVICES: dict[str, tuple[Callable[[], None], Callable[[], Service]]] = {
     "azurite": (install_azurite, Azurite),
     "mosquitto": (install_mosquitto, Mosquitto),
     "moto": (install_nothing, Moto),
+    "postgres": (install_postgres, Postgres),
     "tansu": (install_nothing, Tansu),
 }
 

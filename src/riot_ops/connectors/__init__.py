@@ -6,20 +6,29 @@ from riot_ops.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from riot_ops.connectors.delta.sink import DeltaSink
+    from riot_ops.connectors.http_sink import HTTPSink
+    from riot_ops.connectors.influx_sink import InfluxSink
     from riot_ops.connectors.mqtt.sink import MQTTSink
     from riot_ops.connectors.mqtt.source import MQTTSource
+    from riot_ops.connectors.postgres_sink import PostgresSink
 
 __all__ = [
     "DeltaSink",
+    "HTTPSink",
+    "InfluxSink",
     "MQTTSink",
     "MQTTSource",
+    "PostgresSink",
 ]
 
 #: By name, the module that defines it.
 _MODULES = {
     "DeltaSink": "riot_ops.connectors.delta.sink",
+    "HTTPSink": "riot_ops.connectors.http_sink",
+    "InfluxSink": "riot_ops.connectors.influx_sink",
     "MQTTSink": "riot_ops.connectors.mqtt.sink",
     "MQTTSource": "riot_ops.connectors.mqtt.source",
+    "PostgresSink": "riot_ops.connectors.postgres_sink",
 }
 
 if not TYPE_CHECKING:

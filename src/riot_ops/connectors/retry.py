@@ -25,10 +25,14 @@ _LOCAL = threading.local()
 
 
 class Failure(NamedTuple):
-    """Why a call failed, in words without secrets, and whether another attempt can succeed."""
+    """Why a call failed, in words without secrets, and whether another attempt can succeed.
+
+    ``pause_s`` is how long the other side asks to wait before that, in seconds.
+    """
 
     message: str
     transient: bool
+    pause_s: float | None = None
 
 
 def retry(
@@ -42,7 +46,8 @@ def retry(
 ) -> T:
     """Call a function, again while it fails with a transient error, and return its result.
 
-    The pauses double from 0.1 s to 5 s, minus a random part, so that clients do not retry all at once.
+    The pauses double from 0.1 s to 5 s, minus a random part, so that clients do not retry all at once. A failure may
+    ask for a longer one.
 
     Parameters
     ----------
@@ -85,6 +90,7 @@ def retry(
         tries += 1
         pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 (spreads clients, guards nothing)
         delay = min(2 * delay, MAX_PAUSE_S)
+        pause = max(pause, failure.pause_s or 0.0)
         stop: threading.Event | None = getattr(_LOCAL, "stop", None)
         if not failure.transient or clock() + pause > until or (stop is not None and stop.is_set()):
             often = f" after {tries} tries" if tries > 1 else ""

@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 
 from riot_ops.core.errors import ConnectorError
 
-__all__ = ["Azurite", "Mosquitto", "Moto", "Service", "Tansu", "free_port"]
+__all__ = ["Azurite", "Mosquitto", "Moto", "Postgres", "Service", "Tansu", "free_port"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -439,3 +439,81 @@ class Tansu(Service):
 
     def urls(self) -> dict[str, str]:
         return {"Kafka": self.servers}
+
+
+class Postgres(Service):
+    """A PostgreSQL server with the database and the user ``riot``. Committed rows survive :meth:`kill`.
+
+    As root it runs as the user ``postgres``, since the server refuses root.
+
+    Parameters
+    ----------
+    password : str, default "riot"
+        Password of the user.
+    options : sequence of str
+        Settings of the server, such as ``max_connections=10``.
+
+    Attributes
+    ----------
+    url : str
+        Its address, without the password.
+    """
+
+    name = "postgres"
+    user = "riot"
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        password: str = "riot",  # noqa: S107
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(folder)
+        self.password = password
+        self._options = options
+        self._port = free_port()
+        self.url: str = f"postgresql://{self.user}@127.0.0.1:{self._port}/postgres"
+
+    def prepare(self) -> None:
+        secret = self.folder / "password"
+        secret.touch(mode=0o600)
+        secret.write_text(self.password, encoding="utf-8")
+        if os.geteuid() == 0:
+            for path in (self.folder, self.folder / "data", secret):
+                shutil.chown(path, "postgres", "postgres")
+        command = [*self._as_user(), self.find_program("initdb"), "-D", str(self.folder / "data"), "-U", self.user]
+        command += ["-A", "scram-sha-256", f"--pwfile={secret}", "-E", "UTF8", "--locale=C", "--no-sync"]
+        made = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")  # noqa: S603
+        if made.returncode:
+            raise ConnectorError(f"postgres cannot make its data: {made.stderr[-1000:]}")
+
+    @staticmethod
+    def _as_user() -> list[str]:
+        if os.geteuid() != 0:
+            return []
+        setpriv = program("setpriv", "Debian: apt-get install util-linux")
+        # the signal again, since a change of user clears it
+        return [setpriv, "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig", "KILL"]
+
+    @staticmethod
+    def find_program(name: str) -> str:
+        """Return the path of a program of the server."""
+        for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+            if (folder / name).exists():
+                return str(folder / name)
+        return program(name, "run 'tools/services.py install postgres' as root (Debian: apt-get install postgresql)")
+
+    def command(self) -> Sequence[str]:
+        settings = ["listen_addresses=127.0.0.1", f"port={self._port}", f"unix_socket_directories={self.folder}"]
+        command = [*self._as_user(), self.find_program("postgres"), "-D", str(self.folder / "data")]
+        return [*command, *(word for one in (*settings, *self._options) for word in ("-c", one))]
+
+    def stop(self) -> None:
+        self._end(signal.SIGINT)  # SIGTERM would wait for clients to leave
+
+    def ports(self) -> Sequence[int]:
+        return (self._port,)
+
+    def urls(self) -> dict[str, str]:
+        return {"PostgreSQL": self.url}
