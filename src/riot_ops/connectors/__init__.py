@@ -6,6 +6,7 @@ from riot_ops.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from riot_ops.connectors.delta.sink import DeltaSink
+    from riot_ops.connectors.delta.source import DeltaSource
     from riot_ops.connectors.http_sink import HTTPSink
     from riot_ops.connectors.influx_sink import InfluxSink
     from riot_ops.connectors.mqtt.sink import MQTTSink
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeltaSink",
+    "DeltaSource",
     "HTTPSink",
     "InfluxSink",
     "MQTTSink",
@@ -24,6 +26,7 @@ __all__ = [
 #: By name, the module that defines it.
 _MODULES = {
     "DeltaSink": "riot_ops.connectors.delta.sink",
+    "DeltaSource": "riot_ops.connectors.delta.source",
     "HTTPSink": "riot_ops.connectors.http_sink",
     "InfluxSink": "riot_ops.connectors.influx_sink",
     "MQTTSink": "riot_ops.connectors.mqtt.sink",
