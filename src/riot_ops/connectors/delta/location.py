@@ -152,6 +152,6 @@ class TableLocation:
 
     def error(self, what: str, error: BaseException) -> ConnectorError:
         """Return the error that the table cannot be opened, read or written."""
-        text = " ".join(str(error).split())
+        text = " ".join(re.sub(r"\x1b\[[\d;]*m|↳", " ", str(error)).split())  # delta-rs colours its messages
         remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
         return ConnectorError(f"the Delta table {self.address} cannot be {what}: {excerpt(text)}; {remedy}")
