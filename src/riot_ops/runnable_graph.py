@@ -15,6 +15,7 @@ from riot_ops.graph.diagram import mermaid, svg
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.local import Result, run
+from riot_ops.runtime.restart import Restart
 from riot_ops.task import Task
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class RunnableGraph(Graph):
         cores: int | None = None,
         order: Literal["arrival", "event_time"] = "arrival",
         checkpoint: str | Path | None = None,
+        restart: Restart = "same",
         overwrite: bool = False,
         progress: Callable[[Summary], None] | None = None,
         probe: Probe | None = None,
@@ -59,8 +61,8 @@ class RunnableGraph(Graph):
         """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
         return run(
             self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
-            epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, overwrite=overwrite, progress=progress,
-            probe=probe,
+            epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
+            progress=progress, probe=probe,
         )  # fmt: skip
 
     def start(

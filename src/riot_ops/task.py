@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -295,6 +295,8 @@ class ValueTask(KeyedTask):
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
     """
+
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"output"})
 
     value: str = "value"
     output: str | None = None

@@ -132,6 +132,8 @@ class Operator(ABC):
     replaces: ClassVar[frozenset[str]] = frozenset()
     #: Version of behaviour and state; the engine refuses state of another version.
     version: ClassVar[int] = 1
+    #: Parameters that shape no state: with another value of them it keeps its meaning, and a restart keeps it.
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

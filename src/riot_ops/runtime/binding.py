@@ -179,6 +179,14 @@ def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[st
     return bound, routes
 
 
+def sink_nodes(flow: Graph, sinks: Any, out: str | Path | None) -> dict[str, set[str]]:
+    """Return, by the name that :func:`bind_sinks` gives to a sink, the sink nodes that share it."""
+    found: dict[int, tuple[str, set[str]]] = {}
+    for name, sink in sinks_by_node(flow, sinks, out).items():
+        found.setdefault(id(sink), (name, set()))[1].add(name)
+    return dict(found.values())
+
+
 def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
     """Notify the sinks of the end of a run, with the streams that end in them."""
     schemas = flow.result_schemas()

@@ -20,6 +20,7 @@ import msgspec
 
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.paths import make_folder, sync
+from riot_ops.runtime.restart import StepContract
 
 __all__ = ["Checkpoint", "CheckpointData"]
 
@@ -49,6 +50,11 @@ class CheckpointData(msgspec.Struct):
         Snapshot of each keyed step.
     run : str
         Identity of the run for its sinks; empty in a checkpoint of an earlier version.
+    steps : dict of str to StepContract
+        What identifies the state of each keyed step, for a restart of a changed dataflow; empty in a checkpoint of an
+        earlier version.
+    sources : dict of str to str
+        Kind of each source, by which its offset is read; empty in a checkpoint of an earlier version.
     """
 
     epoch: int
@@ -57,6 +63,8 @@ class CheckpointData(msgspec.Struct):
     flow: dict[str, Any]
     state: dict[str, bytes]
     run: str = ""
+    steps: dict[str, StepContract] = {}
+    sources: dict[str, str] = {}
 
 
 class Checkpoint:

@@ -26,7 +26,7 @@ from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
-from riot_ops.runtime.binding import ReadableStreams, bind_sinks, bind_sources, end_sinks
+from riot_ops.runtime.binding import ReadableStreams, bind_sinks, bind_sources, end_sinks, sink_nodes
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference, fingerprint
@@ -36,6 +36,17 @@ from riot_ops.runtime.memory import retain_freed_memory
 from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.runtime.parallel import MIN_THREADED_ROWS_IDLE, InFlightBatch, Pipeline, create_engine, is_reentrant
 from riot_ops.runtime.reader import Reader
+from riot_ops.runtime.restart import (
+    HINT,
+    Restart,
+    RestartReport,
+    StepContract,
+    check_restart,
+    kept_state,
+    plan_restart,
+    source_kind,
+    step_contracts,
+)
 
 __all__ = ["BATCH_SIZE", "Result", "run"]
 
@@ -60,13 +71,15 @@ class Result(ReadableStreams):
     """The result of a local run.
 
     ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; for other streams
-    it raises :class:`KeyError`. ``list(result)`` are the names of the streams that can be read.
+    it raises :class:`KeyError`. ``list(result)`` are the names of the streams that can be read. ``restart`` says what
+    ``restart="compatible"`` has kept of the checkpoint; None if there was nothing to continue.
     """
 
     flow: Graph
     summary: Summary
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
+    restart: RestartReport | None = None
 
     @property
     def errors(self) -> pa.Table:
@@ -90,6 +103,7 @@ def run(
     cores: int | None = None,
     order: Literal["arrival", "event_time"] = "arrival",
     checkpoint: str | Path | None = None,
+    restart: Restart = "same",
     overwrite: bool = False,
     progress: Callable[[Summary], None] | None = None,
     probe: Probe | None = None,
@@ -124,6 +138,10 @@ def run(
         How the records of a key are ordered within a batch.
     checkpoint : path, optional
         Folder for offsets and state: a later run with the same folder continues there.
+    restart : "same" or "compatible", default "same"
+        Whether a run may continue from a checkpoint of a dataflow that differs. "compatible" keeps the state of the
+        steps that did not change, by their ids, and starts others empty; ``result.restart`` says which. What would be
+        misread is refused. See ``docs/howto/change.md``.
     overwrite : bool, default False
         Whether a new run may replace the output of an earlier one in ``out``.
     progress : function, optional
@@ -135,6 +153,7 @@ def run(
         if number is not None:
             check_count(**{name: number})
     check_count(epoch_rows=epoch_rows)
+    check_restart(restart, checkpoint)
     epoch_s = duration_seconds("epoch", epoch, zero=True)
     buffers = None if buffering is None else as_buffering(buffering)
     if order not in ("arrival", "event_time"):
@@ -154,6 +173,7 @@ def run(
         pipeline=pipeline,
         sources=merge_sources(flow, watched_sources),
         sinks=watched_sinks,
+        sink_nodes=sink_nodes(flow, sinks, out),
         routes=routes,
         batch_size=batch_size or size,
         buffering=usual if buffers is None else buffers,
@@ -161,6 +181,8 @@ def run(
         epoch_s=epoch_s,
         progress=progress,
         checkpoint=None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
+        restart=restart,
+        kinds={name: source_kind(one) for name, one in merge_sources(flow, bound).items()},
         overwrite=overwrite,
         probe=probe,
     )
@@ -174,7 +196,7 @@ def run(
     finally:
         if probe is not None:
             probe.stop()
-    return Result(flow, job.summary, targets, routes)
+    return Result(flow, job.summary, targets, routes, job.report)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +208,7 @@ class RunSetup:
     pipeline: Pipeline | None  # processes large batches in other threads
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
+    sink_nodes: Mapping[str, set[str]]
     routes: Mapping[str, list[str]]
     batch_size: int
     buffering: Buffering
@@ -193,6 +216,8 @@ class RunSetup:
     epoch_s: float
     progress: Callable[[Summary], None] | None
     checkpoint: Checkpoint | None
+    restart: Restart
+    kinds: dict[str, str]  # of the sources
     overwrite: bool
     probe: Probe | None
 
@@ -214,6 +239,8 @@ class _Job:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)  # kept by a run that continues
     check_interrupt: InterruptCheck = field(init=False)  # raises a Ctrl-C that was deferred
     warned: bool = False  # whether it is said what a second one does
+    report: RestartReport | None = None  # what a restart has kept
+    contracts: dict[str, StepContract] = field(default_factory=dict)  # of the steps with state
 
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
@@ -415,10 +442,21 @@ class _Job:
         assert self.setup.checkpoint is not None
         state = self.setup.engine.snapshot()
         self.setup.checkpoint.write(
-            CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state, self.run_id)
+            CheckpointData(
+                self.epoch,
+                self.ended,
+                self.offsets,
+                fingerprint(self.setup.flow),
+                state,
+                self.run_id,
+                self.contracts,
+                self.setup.kinds,
+            )
         )
 
     def _restore(self) -> None:
+        if self.setup.checkpoint is not None:
+            self.contracts = step_contracts(self.setup.flow)
         path = None if self.setup.checkpoint is None else self.setup.checkpoint.latest_path()
         if self.setup.checkpoint is None or path is None:
             for sink in self.setup.sinks.values():
@@ -428,13 +466,46 @@ class _Job:
                 self._save()  # from now on the content of the sinks belongs to this run
             return
         saved = self.setup.checkpoint.read(path)
-        if differs := describe_difference(saved.flow, fingerprint(self.setup.flow)):
+        differs = describe_difference(saved.flow, fingerprint(self.setup.flow))
+        if differs and self.setup.restart == "same":
             raise StateError(
-                f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
+                f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint; "
+                f"or {HINT}"
             )
+        if self.setup.restart == "compatible":
+            self.report = self._plan_restart(saved, str(path))
+        if differs:
+            self._change(saved, str(path))
+            return
         self.setup.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
         self.run_id = saved.run or self.setup.checkpoint.default_run
         for sink in self.setup.sinks.values():
             sink.identify(self.run_id)
             sink.recover(self.epoch)
+
+    def _plan_restart(self, saved: CheckpointData, path: str) -> RestartReport:
+        where = f"the checkpoint {path}"
+        setup = self.setup
+        return plan_restart(
+            setup.flow, saved.flow, saved.steps, self.contracts, saved.sources, setup.sources, saved.offsets, where
+        )
+
+    def _change(self, saved: CheckpointData, path: str) -> None:
+        """Continue from the checkpoint of another dataflow, and write one of this: the next epoch, without records."""
+        assert self.report is not None
+        assert self.setup.checkpoint is not None
+        for step in self.report.kept:
+            where = f" of step {step!r} in {path}"
+            self.setup.engine.restore({step: kept_state(saved.state[step], self.contracts[step], where)})
+        self.offsets |= {name: saved.offsets[name] for name in self.offsets if name in saved.offsets}
+        self.epoch, self.ended = saved.epoch + 1, saved.ended
+        self.run_id = saved.run or self.setup.checkpoint.default_run
+        for name, sink in self.setup.sinks.items():
+            sink.identify(self.run_id)
+            if self.setup.sink_nodes[name] <= {*self.report.added_sinks}:
+                sink.begin(self.setup.overwrite)
+            else:
+                sink.recover(saved.epoch)
+        _log.info("the dataflow %r continues from %s: %s", self.setup.flow.name, path, self.report)
+        self._save()

@@ -14,7 +14,7 @@ from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
 from riot_ops.kernels.arrays.arrow import int_column
 
-__all__ = ["merge_sources"]
+__all__ = ["MergedSource", "merge_sources"]
 
 Inputs = dict[str, list[pa.RecordBatch]]
 
@@ -33,7 +33,7 @@ def merge_sources(flow: Graph, sources: Mapping[str, Any]) -> dict[str, Any]:
     return {"+".join(sources): kind(sources)}
 
 
-class _MergedSource(Source):
+class MergedSource(Source):
     """Common base: offsets and splits hold those of the members by name."""
 
     def __init__(self, members: Mapping[str, Source]) -> None:
@@ -92,7 +92,7 @@ class _MergedSource(Source):
             source.close()
 
 
-class InSequence(_MergedSource):
+class InSequence(MergedSource):
     """One source after the other: a range never holds records of two."""
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
@@ -113,7 +113,7 @@ class InSequence(_MergedSource):
             yield from self.members[member].read_inputs(member, part)
 
 
-class ByNumber(_MergedSource):
+class ByNumber(MergedSource):
     """Message n of all sources, then message n + 1; a source that has ended is skipped.
 
     Sources number their messages from 0. A range holds equally many messages of all sources that have not ended, and a

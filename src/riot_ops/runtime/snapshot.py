@@ -27,6 +27,7 @@ __all__ = [
     "encode_snapshot",
     "from_ipc",
     "pack_snapshot",
+    "restamp",
     "stable_repr",
     "state_identity",
     "task_identity",
@@ -105,6 +106,13 @@ def unpack_snapshot(
     except (msgspec.MsgspecError, pa.ArrowInvalid, KeyError, ValueError) as error:
         raise StateError(f"the state{where} is damaged or not riot_ops state: {error}") from None
     return identity, names, time, new, rows, keys
+
+
+def restamp(data: bytes, identity: Mapping[str, Any], where: str = "") -> bytes:
+    """Return a snapshot with the identity of another task, which can read its state; the kind stays."""
+    found, names, time, new, rows, keys = unpack_snapshot(data, where)
+    wanted = {**identity, "kind": found["kind"]}
+    return data if found == wanted else encode_rows(json.dumps(wanted).encode(), names, time, rows, keys, new)
 
 
 def _checksum(new: int, *parts: bytes | memoryview) -> int:

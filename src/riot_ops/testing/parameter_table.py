@@ -356,6 +356,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "rename": ("tuple of (str, str)", "Fields that get other names, with these."),
     "repeat": ("int", "How many times to read all files."),
     "response_method": ("str", "The estimator's method."),
+    "restart": ("'same' or 'compatible'", "Whether a changed dataflow continues from a checkpoint."),
     "retain": ("bool", "Whether the broker keeps the message for later subscribers."),
     "retry": ("duration", "How long a failed request is repeated."),
     "reverse": ("bool", "Whether high values are bad."),

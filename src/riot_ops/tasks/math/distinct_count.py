@@ -169,6 +169,7 @@ class DistinctCount(SketchTask, KeyedTask):
     replaces: ClassVar[frozenset[str]] = frozenset({"value"})
     version: ClassVar[int] = 2
     category: ClassVar[str] = "Statistical"
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"output"})
 
     field: str = "value"
     output: str = "value"

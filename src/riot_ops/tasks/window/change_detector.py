@@ -104,6 +104,7 @@ class ChangeDetector(KeyedTask):
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "1:0/N"
     version: ClassVar[int] = 2
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"keep", "output", "value"})
 
     fields: Names
     keep: Names = ()
