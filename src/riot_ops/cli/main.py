@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -15,15 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from riot_ops import __version__
+from riot_ops.cli import plan as cli_plan
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
 from riot_ops.cli import warm as cli_warm
+from riot_ops.cli.plan import build_dataflow
 from riot_ops.cli.plugins import add_plugins
-from riot_ops.cli.run import TaskCode, check_task
-from riot_ops.core.errors import ConfigError, RiotError, did_you_mean, escape_control
+from riot_ops.cli.run import TaskCode
+from riot_ops.core.errors import ConfigError, RiotError, escape_control
 from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.source import Source, registered_sources
-from riot_ops.dataflow import Dataflow
 from riot_ops.task import Task, find_task, registered_tasks
 from riot_ops.tasks import PRESETS
 
@@ -124,7 +124,7 @@ def show(
     from riot_ops.dataflows import BUILDERS
 
     if name in BUILDERS or name == "micro":
-        flow = _dataflow(name, stream, task)
+        flow = build_dataflow(name, stream, task)
         formats = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
         if format not in (None, *formats):
             raise ConfigError(f"--format must be one of {', '.join(formats)}, got {format!r}")
@@ -142,45 +142,10 @@ def show(
     console.print(inspect.getdoc(kind) or "", highlight=False)
 
 
-@app.command(
-    epilog="**Examples**\n\n`riot-ops plan stats`\n\n`riot-ops plan stats --fuse coarse`\n\n"
-    "`riot-ops plan flow.json` · a dataflow's JSON descriptor"
-)
-def plan(
-    name: Annotated[str, typer.Argument(help="Application, micro, or a dataflow's JSON file.")],
-    task: TaskCode = None,
-    stream: StreamName = None,
-    fuse: Annotated[
-        str, typer.Option(help="Keyed steps that share a stage: exact (equal keys) or coarse (overlapping keys).")
-    ] = "exact",
-) -> None:
-    """Show the stages in which Spark runs a dataflow."""
-    print(_dataflow(name, stream, task).plan(fuse=cast("Any", fuse)))
-
-
+app.command("plan", epilog=cli_plan.EXAMPLES)(cli_plan.plan)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 add_plugins(app)
-
-
-def _dataflow(name: str, stream: str | None, task: str | None) -> Dataflow:
-    from riot_ops.dataflows import BUILDERS, RIOTBENCH, micro
-
-    check_task(name, task)
-    if name in RIOTBENCH:
-        return BUILDERS[name](stream or "city")
-    if stream is not None:
-        raise ConfigError(f"--stream is for {', '.join(RIOTBENCH)}, got {stream!r} for {name}")
-    if task is not None:
-        return micro(task)
-    if name in BUILDERS:
-        return BUILDERS[name]()
-    path = Path(name)
-    if path.suffix == ".json":
-        if not path.exists():
-            raise ConfigError(f"no such file: {name}")
-        return Dataflow.from_json(path.read_text(encoding="utf-8"))
-    raise ConfigError(f"unknown application {name!r}; known are {', '.join(BUILDERS)}{did_you_mean(name, BUILDERS)}")
 
 
 def main() -> Any:

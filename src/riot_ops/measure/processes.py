@@ -108,6 +108,15 @@ class ProcessTree:
             processes = self._processes()
             return processes, self._account.update(processes)
 
+    def memory_by_program(self) -> list[tuple[str, int]]:
+        """Return the program and the memory in bytes of each descendant that runs now; shared pages count by share."""
+        found = []
+        for process in self._processes()[1:]:
+            with suppress(self._psutil.Error):  # it has ended
+                size = proportional_set_size(process.pid) or int(process.memory_info().rss)
+                found.append((str(process.name()), size))
+        return found
+
     def usage(self) -> Usage:
         """Return the samples taken so far."""
         samples = np.array(self._samples, np.float64).reshape(-1, 3)

@@ -209,7 +209,7 @@ class SparkCluster:
             if text in content:
                 return
             machine = next((m for m in [*self.machines, self._master] if m and m.folder.name == log.stem), None)
-            ended = machine is None or any(process.poll() is not None for process in machine.processes)
+            ended = machine is None or machine.processes[-1].poll() is not None
             if ended or time.monotonic() > until:
                 raise ConnectorError(f"the cluster's {log.stem} does not start:\n{content[-2000:]}")
             time.sleep(0.05)

@@ -1,0 +1,354 @@
+"""Size of a deployment: from measured rates and state per key to cores, memory and partitions."""
+
+from __future__ import annotations
+
+import math
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import CallbackSink
+from riot_ops.dataflow import Dataflow
+from riot_ops.runtime.engine import Engine
+
+__all__ = ["Calibration", "Size", "StepState", "calibrate", "check_load", "size_for"]
+
+#: Cores of an executor, and of its heap per core: the JVM only moves blocks, as the work is in Python processes.
+EXECUTOR_CORES = 4
+HEAP_BYTES = 256 << 20
+#: While a checkpoint is written the state is in memory twice: as arrays, and as the bytes to be written.
+COPIES = 1
+#: Spark keeps a base and deltas that weigh as much, of each version that it has not deleted yet.
+STORED_VERSIONS = 2
+
+#: Builds the sources of a run for a number of sensors (None: as the data has them) and of messages.
+Sources = Callable[[int | None, int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StepState:
+    """The state of a keyed step, per key, and how its number of keys follows that of the stream.
+
+    Attributes
+    ----------
+    keys_per_key : float
+        Keys of the step for each further key of the stream; 0 if there are as many for any stream.
+    other_keys : float
+        Keys that it has besides.
+    memory_bytes, stored_bytes : float
+        Bytes per key in memory, and in a checkpoint.
+    """
+
+    step: str
+    keys_per_key: float
+    other_keys: float
+    memory_bytes: float
+    stored_bytes: float
+
+    def keys(self, keys: int) -> float:
+        """Return the number of keys of the step for that of the stream."""
+        return self.other_keys + self.keys_per_key * keys
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured: CPU per message, memory without state, and the state of each keyed step.
+
+    Attributes
+    ----------
+    runner : "local" or "spark"
+    messages : int
+        Messages of the largest run.
+    keys : tuple of int
+        Keys of the stream in each run; one number if the data decides.
+    cpu_seconds : float
+        CPU seconds per message, of all processes.
+    batch_seconds : float
+        Shortest micro-batch of Spark, in wall time; 0 in process.
+    base_bytes, core_bytes : float
+        Memory without state: once (in process, or the JVM of an executor), and of the Python processes of each core.
+    steps : tuple of StepState
+    """
+
+    runner: str
+    messages: int
+    keys: tuple[int, ...]
+    cpu_seconds: float
+    batch_seconds: float
+    base_bytes: float
+    core_bytes: float
+    steps: tuple[StepState, ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """A deployment: what it needs, for which load, and from which measurements.
+
+    Attributes
+    ----------
+    cores, partitions, executors : int
+        Partitions and executors are 1 in process.
+    memory_bytes : int
+        Of all processes together.
+    state_bytes, checkpoint_bytes : int
+        State in memory, and on disk.
+    utilization : float
+        Share of the cores that the load takes.
+    """
+
+    flow: str
+    runner: str
+    rate: float
+    keys: int
+    head_room: float
+    cores: int
+    partitions: int
+    executors: int
+    memory_bytes: int
+    state_bytes: int
+    checkpoint_bytes: int
+    utilization: float
+    measured: Calibration
+    extrapolated: tuple[str, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        m = self.measured
+        where = "in one process" if self.runner == "local" else "on Spark"
+        lines = [
+            f"dataflow {self.flow!r} {where}, {self.rate:,.0f} messages/s, {self.keys:,} keys, "
+            f"head room {self.head_room:g}",
+            f"  cores       {self.cores}   ({self.utilization:.0%} busy)",
+        ]
+        if self.runner == "spark":
+            lines += [
+                f"  partitions  {self.partitions}",
+                f"  executors   {self.executors} of up to {EXECUTOR_CORES} cores",
+            ]
+        lines += [
+            f"  memory      {_bytes(self.memory_bytes)}, of it state {_bytes(self.state_bytes)}",
+            f"  checkpoint  {_bytes(self.checkpoint_bytes)}",
+            f"measured here, with {m.messages:,} messages"
+            + (f" of {' and '.join(f'{n:,}' for n in m.keys)} keys" if m.keys else ""),
+            f"  {1 / m.cpu_seconds:,.0f} messages/s per core ({m.cpu_seconds * 1e6:.3g} µs of CPU each)",
+            f"  {_bytes(m.base_bytes)} without state"
+            + (f", and {_bytes(m.core_bytes)} of Python processes per core" if m.core_bytes else ""),
+        ]
+        if m.batch_seconds:
+            lines.append(f"  {m.batch_seconds:.2g} s for the shortest micro-batch")
+        for one in m.steps:
+            lines.append(
+                f"  {one.step}: {one.memory_bytes:,.0f} bytes per key, {one.stored_bytes:,.0f} stored; "
+                f"{one.keys(self.keys):,.0f} keys here"
+            )
+        return "\n".join([*lines, "extrapolated", *(f"  {text}" for text in self.extrapolated)])
+
+
+def _bytes(number: float) -> str:
+    """Write a number of bytes.
+
+    >>> _bytes(0), _bytes(2048), _bytes(3.5 * 2**30)
+    ('0 KiB', '2 KiB', '3.5 GiB')
+    """
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number / 1024:.3g} KiB"
+
+
+def check_load(rate: float, keys: int, head_room: float) -> None:
+    """Raise :class:`ConfigError` for a load that none can have."""
+    if not (math.isfinite(rate) and rate > 0):
+        raise ConfigError(f"--rate must be a number > 0, got {rate!r}")
+    if keys < 1:
+        raise ConfigError(f"--keys must be a whole number >= 1, got {keys!r}")
+    if not (math.isfinite(head_room) and head_room >= 1):
+        raise ConfigError(f"--head-room must be a number >= 1, got {head_room!r}")
+
+
+def size_for(name: str, measured: Calibration, rate: float, keys: int, head_room: float = 2.0) -> Size:
+    """Size a deployment from measurements.
+
+    Parameters
+    ----------
+    name : str
+        Name of the dataflow.
+    measured : Calibration
+    rate : float
+        Messages per second.
+    keys : int
+        Keys of the stream, such as sensors.
+    head_room : float >= 1, default 2
+        How many times the load the cores and the memory for state suffice for.
+
+    Examples
+    --------
+    >>> step = StepState("mean", keys_per_key=5, other_keys=0, memory_bytes=100, stored_bytes=60)
+    >>> measured = Calibration("local", 10_000, (10, 20), 50e-6, 0.0, 200e6, 0.0, (step,))
+    >>> size = size_for("flow", measured, rate=30_000, keys=1000)
+    >>> size.cores, size.state_bytes, size.utilization
+    (3, 500000, 0.5)
+    """
+    check_load(rate, keys, head_room)
+    spark = measured.runner == "spark"
+    load = rate * measured.cpu_seconds
+    cores = max(1, math.ceil(load * head_room - 1e-9))
+    executors = math.ceil(cores / EXECUTOR_CORES) if spark else 1
+    state = sum(step.keys(keys) * step.memory_bytes for step in measured.steps)
+    stored = sum(step.keys(keys) * step.stored_bytes for step in measured.steps)
+    memory = measured.base_bytes * executors + measured.core_bytes * cores
+    memory += head_room * (state + COPIES * stored)
+    notes = []
+    if measured.steps and keys not in measured.keys:
+        notes.append(f"the state of {keys:,} keys, in proportion to the measured ones")
+    if measured.steps and measured.keys:
+        each = measured.messages / measured.keys[-1]
+        notes.append(f"state per key, as after {each:,.0f} messages of each: long windows hold more later")
+    if cores > 1:
+        notes.append(f"{cores} cores, as {cores} times one; skewed keys, a slow sink and the network take more")
+    notes.append("the rate, as on this machine: another processor has another one")
+    return Size(
+        flow=name,
+        runner=measured.runner,
+        rate=rate,
+        keys=keys,
+        head_room=head_room,
+        cores=cores,
+        partitions=cores if spark else 1,
+        executors=executors,
+        memory_bytes=round(memory),
+        state_bytes=round(state),
+        checkpoint_bytes=round(stored * (STORED_VERSIONS if spark else 1)),
+        utilization=load / cores,
+        measured=measured,
+        extrapolated=tuple(notes),
+    )
+
+
+# -- measuring -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run in process: its messages and CPU, and keys, bytes in memory and bytes stored of each keyed step."""
+
+    messages: int
+    cpu_seconds: float
+    steps: Mapping[str, tuple[int, int, int]]
+
+
+def calibrate(
+    flow: Dataflow, sources: Sources, keys: Sequence[int], messages: int, runner: Literal["local", "spark"] = "local"
+) -> Calibration:
+    """Measure a dataflow with short runs, on one core.
+
+    Parameters
+    ----------
+    flow : Dataflow
+    sources : function
+        Makes the sources for a number of keys and messages.
+    keys : sequence of int
+        Two numbers of keys with which to run, or none if the data decides.
+    messages : int
+        Messages of a run.
+    runner : "local" or "spark", default "local"
+    """
+    with tempfile.TemporaryDirectory(prefix="riot_ops-plan-") as folder:
+        sizes: list[int | None] = [*keys] or [None]
+        _run(flow, sources(sizes[0], max(1, messages // 10)), Path(folder))  # compiles the kernels
+        runs = [_run(flow, sources(size, messages), Path(folder)) for size in sizes]
+        steps = _steps(runs, keys)
+        base = float(_peak_bytes() - sum(held for _, held, _ in runs[-1].steps.values()))
+        read = runs[-1].messages
+        if not read:
+            raise ConfigError("the size of a deployment needs records to measure with, and there are none")
+        if runner == "local":
+            cpu = min(run.cpu_seconds / run.messages for run in runs)
+            return Calibration("local", read, tuple(keys), cpu, 0.0, base, 0.0, steps)
+        spark = _on_spark(flow, sources, sizes[-1], messages)
+    return Calibration("spark", read, tuple(keys), *spark, steps)
+
+
+def _steps(runs: Sequence[_Run], keys: Sequence[int]) -> tuple[StepState, ...]:
+    found = []
+    most = max((held for held, _, _ in runs[-1].steps.values()), default=0)
+    for step, (held, memory, stored) in runs[-1].steps.items():
+        if not held:
+            continue
+        if len(keys) > 1:
+            fewer = runs[0].steps[step][0]
+            slope = (held - fewer) / (keys[-1] - keys[0])
+            other = held - slope * keys[-1]
+        else:  # the step with the most keys has as many as the stream
+            slope, other = held / most, 0.0
+        found.append(StepState(step, slope, max(0.0, other), memory / held, stored / held))
+    return tuple(found)
+
+
+def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
+    engines: list[Engine] = []
+
+    def note(engine: Engine, *_: Any) -> None:
+        if engine not in engines:
+            engines.append(engine)
+
+    before = Engine.on_step
+    Engine.on_step = staticmethod(note)
+    began = time.process_time()
+    try:
+        result = flow.run(sources, sinks=CallbackSink(_discard), cores=1, checkpoint=folder / "checkpoint")
+    finally:
+        Engine.on_step = before
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    seconds = time.process_time() - began
+    states = {name: state for engine in engines for name, state in engine.states.items()}
+    held = {n: (state.size, state.nbytes, len(state.snapshot())) for n, state in states.items()}
+    return _Run(result.summary.messages, seconds, held)
+
+
+def _discard(stream: str, batch: pa.RecordBatch) -> None:
+    """Drop the results."""
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _on_spark(flow: Dataflow, sources: Sources, keys: int | None, messages: int) -> tuple[float, float, float, float]:
+    """Return CPU per message, the shortest micro-batch, and the memory of the JVM and of the Python processes."""
+    from riot_ops.measure.processes import ProcessTree
+    from riot_ops.spark import session
+
+    tree = ProcessTree(every="1h")
+    spark = session(1, memory="1g", app_name="riot-ops plan")
+    try:
+        spent, counts, batches = [], [], []
+        for n in (max(1, messages // 10), max(1, messages // 4), messages):
+            before = tree.cpu_seconds()
+            query = flow.start(spark, sources(keys, n), sinks=CallbackSink(_discard), max_records=max(1, n // 2))
+            counts.append(query.wait("10min").messages)
+            spent.append(tree.cpu_seconds() - before)
+            batches += [one["durationMs"]["triggerExecution"] / 1000 for one in query.streaming.recentProgress]
+        memory = tree.memory_by_program()
+    finally:
+        spark.stop()
+    # the first run compiles; if the others differ in their messages, the start of a query does not count
+    per_message = spent[2] / counts[2]
+    if counts[2] > counts[1]:
+        per_message = max((spent[2] - spent[1]) / (counts[2] - counts[1]), 1e-9)
+    python = sum(size for name, size in memory if "java" not in name)
+    jvm = sum(size for name, size in memory if "java" in name)
+    return per_message, min(batches), float(max(jvm, HEAP_BYTES)), float(python)
