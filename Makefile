@@ -10,13 +10,14 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 # images set it; every Spark worker would then compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-fast test-one test-all bench mutants lint docs report release-assets clean
+.PHONY: setup run test test-fast test-one test-all test-matrix bench mutants lint docs report release-assets clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup           the environment .venv, with everything"
 	@echo "make run             STATS over a generated stream on local Spark"
 	@echo "make test            lint, types, tests and doctests (test-fast: 90 s, test-one FILE=…: one file, test-all: slow tests too)"
+	@echo "make test-matrix     the tests on Spark, with Spark 4.0, 4.1, 4.2 and 4.3"
 	@echo "make bench           riot_ops beside other ways to do the same work"
 	@echo "make docs            the documentation into build/docs (report: the papers' experiments into build/report)"
 	@echo "make release-assets  raw results for a release"
@@ -38,10 +39,18 @@ lint: setup
 	$(VENV)/bin/basedpyright --pythonpath $(PY)
 
 # lint runs beside the tests, since mypy uses one core; its output comes at the end
+# so do a minute of tests on the oldest Spark: its environment is made meanwhile
 test: setup
-	@said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
+	@said=$$(mktemp); old=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
+	$(MEMORY) $(PY) tools/spark_versions.py test --short 4.0 >$$old 2>&1 & oldest=$$!; \
 	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src benchmarks README.md docs/howto; tests=$$?; \
-	wait $$lint; lint=$$?; cat $$said; rm $$said; exit $$((tests ? tests : lint))
+	wait $$lint; lint=$$?; wait $$oldest; oldest=$$?; cat $$said $$old; rm $$said $$old; \
+	exit $$((tests ? tests : lint ? lint : oldest))
+
+# the tests on Spark with each version that is supported, in environments of their own; VERSIONS="4.1" for one
+VERSIONS ?= 4.0 4.1 4.2 4.3
+test-matrix: setup
+	$(MEMORY) $(PY) tools/spark_versions.py test $(VERSIONS)
 
 # neither Spark nor servers nor long tests, few random examples: for the work between two commits
 test-fast: setup

@@ -26,7 +26,7 @@ def find_cause(text: str) -> tuple[type[RiotError], str]:
     if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
         name, message = named[-1]
         return getattr(errors, name, RiotError), message
-    if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
+    if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT|STDS_)[\w.]*)\] (.*)", text):
         return StateError, f"its state cannot be read: {damaged[1]}: {excerpt(damaged[2])}; use a new checkpoint"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named_lines = [line for line in lines if "Error: " in line]
