@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from riot_ops.connectors.delta.sink import DeltaSink
     from riot_ops.connectors.delta.source import DeltaSource
     from riot_ops.connectors.http_sink import HTTPSink
+    from riot_ops.connectors.iceberg.sink import IcebergSink
     from riot_ops.connectors.influx_sink import InfluxSink
     from riot_ops.connectors.mqtt.sink import MQTTSink
     from riot_ops.connectors.mqtt.source import MQTTSource
@@ -17,6 +18,7 @@ __all__ = [
     "DeltaSink",
     "DeltaSource",
     "HTTPSink",
+    "IcebergSink",
     "InfluxSink",
     "MQTTSink",
     "MQTTSource",
@@ -28,6 +30,7 @@ _MODULES = {
     "DeltaSink": "riot_ops.connectors.delta.sink",
     "DeltaSource": "riot_ops.connectors.delta.source",
     "HTTPSink": "riot_ops.connectors.http_sink",
+    "IcebergSink": "riot_ops.connectors.iceberg.sink",
     "InfluxSink": "riot_ops.connectors.influx_sink",
     "MQTTSink": "riot_ops.connectors.mqtt.sink",
     "MQTTSource": "riot_ops.connectors.mqtt.source",

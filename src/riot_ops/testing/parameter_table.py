@@ -54,6 +54,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "Unit of the calendar whose records belong together.",
     ),
     "capacity": ("int", "Number of values that a sketch or a cache is sized for."),
+    "catalog": (
+        "str or Mapping[str, str | riot_ops.core.secret.Secret]",
+        "A catalogue of tables, by its name or its settings.",
+    ),
     "ccp_alpha": ("float", "Cost of a leaf in minimal cost-complexity pruning."),
     "cells": ("int", "Number of cells of a line."),
     "certificate": ("str", "File with the client's certificate (PEM)."),
@@ -259,6 +263,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "modulus": ("float", "Value at which a counter starts again at 0."),
     "more": ("bool", "Whether a line may have any number of further cells."),
     "name": ("str or StreamSchema", "Name of a dataflow, a stream, a source or a sink."),
+    "namespace": ("str", "Namespace of the tables of a catalogue."),
     "neutral": ("bool", "Whether texts with score 0 have a class of their own."),
     "nodes": ("tuple of str", "Identities of the steps whose output is a stream."),
     "noise": ("float", "Relative deviation of a rate."),

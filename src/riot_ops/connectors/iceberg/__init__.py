@@ -1,0 +1,1 @@
+"""Iceberg tables: a sink and a source."""
