@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.spark import register
 
 spark = SparkSession.active()
 FOLDER = os.environ["PIPELINE_INPUT"]
@@ -53,3 +54,12 @@ def averages():
 @dp.materialized_view
 def batch():
     return KALMAN.transform(spark.read.schema(FIELDS).parquet(FOLDER).to(SCHEMA), on_error="drop", streaming=False)
+
+
+register(spark)
+dp.create_sink("delta", "riot_delta", {"path": f"{FOLDER}-delta", "runId": "pipeline"})
+
+
+@dp.append_flow(target="delta")
+def into_delta():
+    return stream()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import psycopg
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from riot_ops import spark as on_spark
 from riot_ops import streams
 from riot_ops import tasks as t
+from riot_ops.connectors import MQTTSource
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.dspbench import word_count
 from riot_ops.spark import data_sources, features
+from riot_ops.testing.services import Postgres
 
 pytestmark = pytest.mark.spark
 
@@ -71,7 +75,7 @@ def test_streaming_read_feeds_a_task(session, tmp_path):
 def test_place_and_limits_before_spark_4_2(monkeypatch):
     """Spark then names neither the start nor a limit of a micro-batch, but calls ``partitions`` as a query continues."""
     monkeypatch.setattr(features, "_has_name", lambda _: False)
-    make = data_sources._format("riot_city", streams.city)
+    make = data_sources._format("riot_city")
     with pytest.raises(
         ConfigError, match=r"limits of streaming sources need Spark 4\.2 or later: the installed PySpark"
     ):
@@ -134,3 +138,72 @@ def test_lines_in_another_encoding_are_rejected_on_spark(session, tmp_path):
     columns = ["seq", "task", "reason", "message"]
     assert query["errors"].select(columns).to_pylist() == local["errors"].select(columns).to_pylist()
     assert query["errors"]["reason"].to_pylist() == ["invalid_encoding"]
+
+
+def test_mqtt_is_read_and_written_without_a_dataflow(session, tmp_path, mosquitto):
+    """Messages that one query publishes are what another reads."""
+    topic = f"ends/{tmp_path.name}"
+    options = {"url": mosquitto.url, "topics": f"{topic}/#", "clientId": "ends", "spool": str(tmp_path / "spool")}
+    source = MQTTSource(url=mosquitto.url, topics=(f"{topic}/#",), client_id="ends", spool=str(tmp_path / "spool"))
+    source.latest(source.initial())  # subscribes
+    source.close()
+    sent = session.createDataFrame([(1, 1.5), (2, None)], "n int, value double").coalesce(1)
+    sent.write.format("riot_mqtt").options(url=mosquitto.url, TOPIC=f"{topic}/{{stream}}", stream="air").mode(
+        "append"
+    ).save()
+    raw = session.readStream.format("riot_mqtt").options(**options, messages="2").load()
+    query = (
+        raw.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    )
+    query.start(str(tmp_path / "out")).awaitTermination()
+    rows = session.read.parquet(str(tmp_path / "out")).orderBy("seq").toArrow().to_pylist()
+    assert [(row["topic"], bytes(row["payload"])) for row in rows] == [
+        (f"{topic}/air", b'{"n":1,"value":1.5}'),
+        (f"{topic}/air", b'{"n":2,"value":null}'),
+    ]
+
+
+@pytest.mark.integration
+def test_streams_into_tables_with_an_identity_appear_once(session, tmp_path):
+    with Postgres(password="never-shown", options=("fsync=off",)) as server:
+        options = {"url": server.url, "credential": "never-shown", "tableName": "air"}
+        for again in range(2):  # the second query has another checkpoint, so that Spark writes all batches again
+            raw = session.readStream.format("riot_city").options(sensors="5", messages="40", maxRows="20").load()
+            query = raw.select("seq", "event_time").writeStream.format("riot_postgres").options(runId="a", **options)
+            query.option("checkpointLocation", str(tmp_path / f"c{again}")).trigger(
+                availableNow=True
+            ).start().awaitTermination()
+        batch = session.createDataFrame([(-1,)], "seq long")
+        batch.write.format("riot_postgres").options(**options).mode("append").save()
+        with psycopg.connect(server.url, password="never-shown") as connection:
+            found = connection.execute("SELECT seq, event_time FROM air ORDER BY seq").fetchall()
+    wanted = _local(streams.city(sensors=5, messages=40))
+    assert found == [(-1, None), *((row["seq"], row["event_time"]) for row in wanted)]
+
+
+def test_delta_tables_are_written_by_path(session, tmp_path):
+    frame = session.createDataFrame([("a", 1), ("b", 2)], "room string, n int")
+    for _ in range(2):
+        frame.write.format("riot_delta").option("partitionBy", "room").mode("append").save(str(tmp_path / "t"))
+    table = DeltaTable(str(tmp_path / "t"))
+    assert sorted(table.to_pyarrow_table()["n"].to_pylist()) == [1, 1, 2, 2]
+    assert table.metadata().partition_columns == ["room"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("riot_http", {"url": "http://x", "colour": "red"}, "riot_http has no option 'colour'.*batch_size"),
+        ("riot_http", {"url": "http://x", "format": "xml"}, "'xml'"),
+        ("riot_city", {}, "riot_city can be read only"),
+    ],
+)
+def test_wrong_options_of_writers(session, name, options, message):
+    frame = session.createDataFrame([(1,)], "n int")
+    with pytest.raises(Exception, match=f"(?s){message}"):
+        frame.write.format(name).options(**options).mode("append").save()
+
+
+def test_formats_without_a_source_cannot_be_read(session):
+    with pytest.raises(Exception, match="riot_http can be written only"):
+        session.read.format("riot_http").load()

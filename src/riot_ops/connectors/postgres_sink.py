@@ -171,6 +171,7 @@ class PostgresSink(Sink):
     def recover(self, batch_id: int) -> None:
         def remove(cursor: Any) -> None:
             self._prepare(cursor)
+            self._drop_stages(cursor)
             cursor.execute(
                 f"DELETE FROM {BATCHES} WHERE run = %s AND batch >= %s "  # noqa: S608
                 "RETURNING stream, target, batch, xid, row_count, pg_current_xact_id()::text::bigint - xid",
@@ -195,11 +196,15 @@ class PostgresSink(Sink):
         self.transaction(f"the output from batch {batch_id} on", remove)
 
     def resume(self, batch_id: int) -> None:
-        self.transaction("the tables", self._prepare)
+        def go_on(cursor: Any) -> None:
+            self._prepare(cursor)
+            self._drop_stages(cursor)
+
+        self.transaction("the tables", go_on)
 
     def abort(self, batch_id: int) -> None:
         with suppress(ConnectorError):  # the next start removes them
-            self.transaction("staging tables", lambda cursor: self._drop_stages(cursor, f"{self._stage(batch_id)}_%"))
+            self.transaction("staging tables", lambda cursor: self._drop_stages(cursor, batch_id))
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -219,6 +224,7 @@ class PostgresSink(Sink):
                     self._move(cursor, batch_id, stream, stages)
                 for stage, _ in stages:
                     cursor.execute(_sql("DROP TABLE IF EXISTS {}", _name(stage)))
+            self._drop_stages(cursor, batch_id)  # those of attempts that failed
 
         self.transaction(f"batch {batch_id}", move)
 
@@ -296,12 +302,11 @@ class PostgresSink(Sink):
     # -- tables ----------------------------------------------------------------------------------------
 
     def _prepare(self, cursor: Any) -> None:
-        """Create missing tables, check those that exist, and remove staging tables that a crash has left."""
+        """Create missing tables, and check those that exist."""
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {BATCHES} (run text, stream text, target text, batch bigint, xid bigint, "
             "row_count bigint, committed timestamp with time zone DEFAULT now(), PRIMARY KEY (run, stream, batch))"
         )
-        self._drop_stages(cursor, f"{STAGE}{self.run[:12]}_%")
         for stream, schema in self._schemas.items():
             target = self.target(stream)
             cursor.execute("SELECT to_regclass(%s)", [_name(target).as_string(cursor)])
@@ -342,10 +347,13 @@ class PostgresSink(Sink):
     def _stage(self, batch_id: int) -> str:
         return f"{STAGE}{self.run[:12]}_{batch_id}"
 
-    def _drop_stages(self, cursor: Any, pattern: str) -> None:
+    def _drop_stages(self, cursor: Any, batch_id: int | None = None) -> None:
+        """Remove the staging tables of a batch, or of all; a crash may have left some."""
+        prefix = f"{STAGE}{self.run[:12]}_" if batch_id is None else f"{self._stage(batch_id)}_"
         cursor.execute(
-            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s AND pg_table_is_visible(oid)",
-            [pattern.replace("_", r"\_")],
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %s) "
+            "AND pg_table_is_visible(oid)",
+            [prefix],
         )
         for (name,) in cursor.fetchall():
             cursor.execute(_sql("DROP TABLE IF EXISTS {}", _name(name)))

@@ -1,23 +1,23 @@
-"""The streams of this library as named data sources of Spark."""
+"""The streams, sources and sinks of this library as named data sources of Spark."""
 
 from __future__ import annotations
 
-import inspect
-import typing
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from riot_ops import streams
-from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops import connectors, streams
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import Sink
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.step import REJECTED
+from riot_ops.spark.data_sinks import STREAM, batch_writer, stream_writer
 from riot_ops.spark.features import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow, require
+from riot_ops.spark.options import arguments, count_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,13 +26,21 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the streams of this library as data sources of a session.
+    """Register the streams, sources and sinks of this library as data sources of a session.
 
-    Afterwards ``spark.readStream.format(...)`` and ``spark.read.format(...)`` know ``riot_city``,
-    ``riot_taxi``, ``riot_fit``, ``riot_grid`` (generated) and ``riot_replay`` (files in the wire
-    format, from the option ``path``). Options are named like the parameters of the functions in
-    :mod:`riot_ops.streams`, in any case; ``maxRows`` limits a micro-batch, ``partitions`` sets the
-    number of tasks that read.
+    Afterwards these formats can be read and written without a dataflow, by ``spark.read``, ``spark.readStream``,
+    ``df.write`` and ``df.writeStream``, in SQL and in declarative pipelines:
+
+    - read: ``riot_city``, ``riot_taxi``, ``riot_fit``, ``riot_grid`` (generated), ``riot_replay`` (files in the wire
+      format), and the sources of :mod:`riot_ops.connectors`, such as ``riot_mqtt``;
+    - written: the sinks of :mod:`riot_ops.connectors`, such as ``riot_mqtt``, ``riot_http``, ``riot_influx``,
+      ``riot_postgres`` and ``riot_delta``.
+
+    Options are named like the parameters of the function or class, in any case and with or without underscores; names
+    are separated by commas, and ``passwordEnv`` names the environment variable with a password. For reading,
+    ``maxRows`` limits a micro-batch, and ``partitions`` sets the number of tasks. For writing, ``stream`` is the name
+    that templates such as ``{stream}`` get, and ``runId`` the identity of a streaming query with its checkpoint, see
+    ``docs/howto/spark.md``.
 
     Examples
     --------
@@ -41,13 +49,14 @@ def register(spark: SparkSession) -> None:
         register(spark)
         raw = spark.readStream.format("riot_city").option("sensors", 50).option("messages", 10_000).load()
         observations = transform(t.ParseSenML(schema="city"), raw)
+        observations.writeStream.format("riot_postgres").options(url=url, tableName="air", runId="air-1").start()
     """
-    for name, make in SOURCES.items():
-        spark.dataSource.register(_format(name, make))
+    for name in sorted({*SOURCES, *CONNECTED}):
+        spark.dataSource.register(_format(name))
 
 
 #: Options for Spark rather than for the source.
-OWN = ("maxrows", "partitions")
+OWN = ("maxRows", "partitions")
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "riot_city": streams.city,
@@ -56,57 +65,93 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "riot_grid": streams.grid,
     "riot_replay": streams.replay,
 }
+#: By format, the source and the sink of :mod:`riot_ops.connectors`; one that this version lacks is left out.
+CONNECTED: dict[str, tuple[str | None, str | None]] = {
+    name: (source if source in connectors.__all__ else None, sink if sink in connectors.__all__ else None)
+    for name, source, sink in (
+        ("riot_delta", "DeltaSource", "DeltaSink"),
+        ("riot_http", None, "HTTPSink"),
+        ("riot_iceberg", "IcebergSource", "IcebergSink"),
+        ("riot_influx", None, "InfluxSink"),
+        ("riot_kafka", "KafkaSource", "KafkaSink"),
+        ("riot_mqtt", "MQTTSource", "MQTTSink"),
+        ("riot_postgres", None, "PostgresSink"),
+    )
+}
 
 
-def _format(name_of_source: str, make: Callable[..., Source]) -> type[DataSource]:
-    class RowSource(DataSource):
+def _source_of(name: str) -> Callable[..., Source]:
+    """Return what creates the source of a format."""
+    if name in SOURCES:
+        return SOURCES[name]
+    source, _ = CONNECTED[name]
+    if source is None:
+        raise ConfigError(f"{name} can be written only")
+    make: Callable[..., Source] = getattr(connectors, source)
+    return make
+
+
+def _sink_of(name: str) -> Callable[..., Sink]:
+    """Return what creates the sink of a format."""
+    sink = CONNECTED.get(name, (None, None))[1]
+    if sink is None:
+        raise ConfigError(f"{name} can be read only")
+    if name == "riot_delta":
+        return delta_table
+    make: Callable[..., Sink] = getattr(connectors, sink)
+    return make
+
+
+def delta_table(
+    path: str,
+    partition_by: tuple[str, ...] = (),
+    on_new_field: Literal["refuse", "add"] = "refuse",
+    compression: str = "snappy",
+    properties: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Sink:
+    """Return the sink of one Delta table at a path or address."""
+    table = path if "://" in path else str(Path(path).absolute())
+    return connectors.DeltaSink(
+        table,
+        tables={STREAM: table},
+        partition_by=partition_by,
+        on_new_field=on_new_field,
+        compression=compression,
+        properties=properties,
+        storage_options=storage_options,
+    )
+
+
+def _format(name_of_format: str) -> type[DataSource]:
+    class RiotFormat(DataSource):
         @classmethod
         def name(cls) -> str:
-            return name_of_source
+            return name_of_format
 
         def schema(self) -> Any:
             return from_arrow_schema(self._source().schema)
 
         def reader(self, schema: Any) -> DataSourceReader:
-            return _Rows(self._source(), _own(self.options, "partitions") or 2)
+            return _Rows(self._source(), count_option(self.options, "partitions") or 2)
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            if _own(self.options, "maxrows") is not None:
+            limit = count_option(self.options, "maxRows")
+            if limit is not None:
                 require("limits of streaming sources")
-            return _Stream(self._source(), _own(self.options, "partitions") or 2, _own(self.options, "maxrows"))
+            return _Stream(self._source(), count_option(self.options, "partitions") or 2, limit)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return batch_writer(name_of_format, _sink_of(name_of_format), self.options, schema, overwrite)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            return stream_writer(name_of_format, _sink_of(name_of_format), self.options, schema)
 
         def _source(self) -> Source:
-            given = {k.lower(): v for k, v in self.options.items() if k.lower() not in OWN}
-            return make(**_arguments(name_of_source, make, given))
+            make = _source_of(name_of_format)
+            return make(**arguments(name_of_format, make, self.options, OWN)).carried()
 
-    return RowSource
-
-
-def _arguments(source: str, make: Callable[..., Source], options: dict[str, str]) -> dict[str, Any]:
-    """Convert options, which are strings, to the arguments of a function."""
-    kinds = {n: p.annotation for n, p in inspect.signature(make, eval_str=True).parameters.items()}
-    found = {}
-    for name, text in options.items():
-        if name not in kinds:
-            raise ConfigError(
-                f"{source} has no option {name!r}; known are {', '.join(kinds)}, maxRows, partitions"
-                f"{did_you_mean(name, kinds)}"
-            )
-        try:
-            plain = name == "path" or timedelta in (kinds[name], *typing.get_args(kinds[name]))
-            found[name] = text if plain else msgspec.convert(text, kinds[name], strict=False)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"option {name!r} of {source} cannot be {text!r}: {error}") from None
-    return found
-
-
-def _own(options: Any, name: str) -> int | None:
-    text = next((v for k, v in options.items() if k.lower() == name), None)
-    if text is None:
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"option {name!r} must be a whole number >= 1, got {text!r}")
-    return int(text)
+    return RiotFormat
 
 
 class _Part(InputPartition):
