@@ -53,5 +53,8 @@ fi
 # only what `make run` needs is compiled now; each other kernel compiles at its first use, `riot-ops warm` compiles all
 "$venv/bin/riot-ops" warm stats || true
 
+# workers of the tests' cluster have networks of their own where root makes them
+command -v ip >/dev/null || (as_root && apt-get install -y -qq --no-install-recommends iproute2 >/dev/null) || true
+
 # the servers of the tests; without them everything else works
 "$venv/bin/python" "$(dirname "$0")/services.py" install || true

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def smoothing() -> ro.Dataflow:
 
 def executor(cluster: SparkCluster, spark, folder: Path) -> None:
     """An executor is killed while a query runs: the results are those of a run in process."""
-    source = ro.streams.city(sensors=5, messages=400)
+    source = ro.streams.city(sensors=5, messages=300)
     query = smoothing().start(spark, source, checkpoint=cluster.shared / "executor", max_records=50)
     wait_for_batch(query, 1)
     assert cluster.kill_executor(0) == 1
@@ -202,12 +203,40 @@ def pred(cluster: SparkCluster, spark, folder: Path) -> None:
             assert found == expected
 
 
-SCENARIOS = {one.__name__: one for one in (executor, refusals, stats, windows, pred)}
+def shipped(cluster: SparkCluster, spark, folder: Path) -> None:
+    """The workers have riot_ops from an archive that the job brings."""
+
+    def where(_):
+        import riot_ops
+
+        return riot_ops.__file__
+
+    found = spark.sparkContext.parallelize(range(2), 2).map(where).collect()
+    assert all(SITE in path for path in found), found
+    source = ro.streams.city(sensors=5, messages=100)
+    query = smoothing().start(spark, source, checkpoint=cluster.shared / "shipped")
+    query.wait(WAIT)
+    assert rows(query["smooth"]) == rows(smoothing().run(source)["smooth"])
+
+
+SCENARIOS = {one.__name__: one for one in (executor, refusals, stats, windows, pred, shipped)}
+#: Where an archive with riot_ops is unpacked, in the working folder of an executor.
+SITE = "shipped-site"
+
+
+def archive(folder: Path) -> dict[str, str]:
+    """Pack riot_ops; returns the settings that ship it."""
+    path = folder / "riot_ops.tar.gz"
+    package = Path(ro.__file__).parent
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(package, package.name, filter=lambda one: None if "__pycache__" in one.name else one)
+    return {"spark.archives": f"{path}#{SITE}", "spark.executorEnv.PYTHONPATH": SITE}
 
 
 def main(folder: Path, names: list[str]) -> None:
-    with SparkCluster(folder / "cluster") as cluster:
-        spark = cluster.session()
+    ships = names == ["shipped"]
+    with SparkCluster(folder / "cluster", installed=not ships) as cluster:
+        spark = cluster.session(archive(folder) if ships else None)
         try:
             for name in names:
                 began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,30 @@ def test_executor_is_lost_on_a_cluster_with_separate_disks(tmp_path):
 @pytest.mark.slow
 def test_drivers_disk_is_refused(tmp_path):
     run(tmp_path, "refusals", NUMBA_DISABLE_JIT="1")
+
+
+@needs_separate_disks
+@pytest.mark.slow
+def test_prediction_of_plan(tmp_path):
+    """CPU per message and stored state of three sizes, within a factor that other work on the machine explains."""
+    command = [sys.executable, "-m", "riot_ops", "plan", "stats", "--rate", "7000", "--keys", "2000"]
+    root = Path(__file__).resolve().parents[2]
+    with open(tmp_path / "plan.json", "wb") as file:
+        options = ["--runner", "spark", "--messages", "60000", "--json"]
+        subprocess.run([*command, *options], cwd=root, stdout=file, timeout=300, check=True)
+    run = [sys.executable, "-m", "tests.spark.cluster_sizes", str(tmp_path), str(tmp_path / "plan.json")]
+    done = subprocess.run(run, cwd=root, stdout=subprocess.PIPE, timeout=900, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["cores"], line["keys"]) for line in lines] == [(1, 2000), (2, 2000), (2, 8000)]
+    for line in lines:
+        for name in ("cpu_us", "stored"):
+            assert 1 / 3 < line["measured"][name] / line["predicted"][name] < 3, line
+
+
+@needs_separate_disks
+@pytest.mark.slow
+def test_job_brings_riot_ops(tmp_path):
+    run(tmp_path, "shipped", NUMBA_DISABLE_JIT="1")
 
 
 @needs_separate_disks

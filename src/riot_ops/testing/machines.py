@@ -141,6 +141,8 @@ class Machine:
         Folders of others.
     shared : sequence of Path
         Folders within hidden ones that stay visible, as a volume that several machines have mounted.
+    installed : bool, default True
+        Whether the machine has a copy of riot_ops in its folder.
     network : Network, optional
         By default the machine has the loopback network of this computer.
     """
@@ -152,6 +154,7 @@ class Machine:
         *,
         hidden: Iterable[Path] = (),
         shared: Iterable[Path] = (),
+        installed: bool = True,
         network: Network | None = None,
     ) -> None:
         self.name = name
@@ -161,7 +164,8 @@ class Machine:
         self._space, self.host = ("", "127.0.0.1") if network is None else network.connect(name)
         for part in ("tmp", "cache", "work"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        self._install()
+        if installed:
+            self._install()
         self._hidden = [*dict.fromkeys([*map(Path, TEMPORARY), Path(tempfile.gettempdir()), *hidden])]
 
     def _install(self) -> None:

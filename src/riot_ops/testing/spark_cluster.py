@@ -51,6 +51,8 @@ class SparkCluster:
         Cores of each worker.
     memory : str, default "768m"
         Memory of each worker's executor, such as ``1g``.
+    installed : bool, default True
+        Whether the workers have riot_ops; otherwise jobs must bring it (``spark.archives``).
     network : bool, optional
         Whether each worker has a network namespace of its own; by default where that is possible.
 
@@ -73,6 +75,7 @@ class SparkCluster:
         workers: int = 2,
         cores: int = 1,
         memory: str = "768m",
+        installed: bool = True,
         network: bool | None = None,
     ) -> None:
         check_count(workers=workers, cores=cores)
@@ -81,6 +84,7 @@ class SparkCluster:
         self.shared = self.folder / "shared"
         self.shared.mkdir(parents=True, exist_ok=True)
         self.workers, self.cores, self.memory = workers, cores, memory
+        self._installed = installed
         self._wants_network = can_isolate_networks() if network is None else network
         self._network: Network | None = None
         self._master: Machine | None = None
@@ -112,6 +116,7 @@ class SparkCluster:
                         self.folder / name,
                         hidden=[self.folder],
                         shared=[self.shared],
+                        installed=self._installed,
                         network=self._network,
                     )
                 )
