@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from riot_ops.connectors.delta.source import DeltaSource
     from riot_ops.connectors.http_sink import HTTPSink
     from riot_ops.connectors.iceberg.sink import IcebergSink
+    from riot_ops.connectors.iceberg.source import IcebergSource
     from riot_ops.connectors.influx_sink import InfluxSink
     from riot_ops.connectors.mqtt.sink import MQTTSink
     from riot_ops.connectors.mqtt.source import MQTTSource
@@ -19,6 +20,7 @@ __all__ = [
     "DeltaSource",
     "HTTPSink",
     "IcebergSink",
+    "IcebergSource",
     "InfluxSink",
     "MQTTSink",
     "MQTTSource",
@@ -31,6 +33,7 @@ _MODULES = {
     "DeltaSource": "riot_ops.connectors.delta.source",
     "HTTPSink": "riot_ops.connectors.http_sink",
     "IcebergSink": "riot_ops.connectors.iceberg.sink",
+    "IcebergSource": "riot_ops.connectors.iceberg.source",
     "InfluxSink": "riot_ops.connectors.influx_sink",
     "MQTTSink": "riot_ops.connectors.mqtt.sink",
     "MQTTSource": "riot_ops.connectors.mqtt.source",

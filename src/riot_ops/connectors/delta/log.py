@@ -6,32 +6,21 @@ import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from riot_ops.connectors.delta.data_files import partition_text
 from riot_ops.connectors.delta.location import TableLocation
+from riot_ops.connectors.table_source import ChangedFile, ChangeKind
 from riot_ops.core.errors import ConfigError, ConnectorError
 
-__all__ = ["ChangedFile", "DeltaLog"]
+__all__ = ["DeltaLog"]
 
-#: What a change feed says of the records of a file; ``cdc`` files say it of each record.
-Kind = Literal["insert", "delete", "cdc"]
 #: Versions whose files are remembered.
 REMEMBERED = 64
 MAPPING = "delta.columnMapping.mode"
-
-
-@dataclass(frozen=True)
-class ChangedFile:
-    """A data file as a version of the table adds, removes or describes it."""
-
-    path: str
-    rows: int
-    values: dict[str, str | None]  # of the partition columns, as the log spells them
-    kind: Kind = "insert"
 
 
 @dataclass(eq=False)
@@ -138,7 +127,7 @@ class DeltaLog:
             elif action == "cdc":
                 described.append(found)
         if self.change_feed:
-            parts: list[tuple[Kind, list[dict[str, Any]]]] = [("cdc", described)]
+            parts: list[tuple[ChangeKind, list[dict[str, Any]]]] = [("cdc", described)]
             if not described:
                 parts = [("delete", removed), ("insert", added)]
         elif removed and not self.ignore_changes:
@@ -195,7 +184,7 @@ class DeltaLog:
             yield from json.loads(line).items()
 
     def _file(
-        self, path: str, rows: int | None, values: dict[str, str | None], kind: Kind, version: int
+        self, path: str, rows: int | None, values: dict[str, str | None], kind: ChangeKind, version: int
     ) -> ChangedFile:
         return ChangedFile(path, self.open(path, version).metadata.num_rows if rows is None else rows, values, kind)
 
