@@ -73,6 +73,7 @@ class RunnableGraph(Graph):
         sinks: Any = None,
         out: str | Path | None = None,
         checkpoint: str | Path | None = None,
+        restart: Restart = "same",
         trigger: Duration | None = None,
         max_records: int | None = None,
         target_duration: Duration | None = None,
@@ -88,7 +89,7 @@ class RunnableGraph(Graph):
         from riot_ops.spark.runner import start
 
         return start(
-            self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, trigger=trigger,
+            self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, restart=restart, trigger=trigger,
             max_records=max_records, target_duration=target_duration, min_records=min_records, partitions=partitions,
             order=order, fuse=fuse, buffering=buffering, overwrite=overwrite, probe=probe,
         )  # fmt: skip

@@ -38,6 +38,7 @@ from riot_ops.runtime.parallel import MIN_THREADED_ROWS_IDLE, InFlightBatch, Pip
 from riot_ops.runtime.reader import Reader
 from riot_ops.runtime.restart import (
     HINT,
+    AddedSinks,
     Restart,
     RestartReport,
     StepContract,
@@ -501,11 +502,7 @@ class _Job:
         self.offsets |= {name: saved.offsets[name] for name in self.offsets if name in saved.offsets}
         self.epoch, self.ended = saved.epoch + 1, saved.ended
         self.run_id = saved.run or self.setup.checkpoint.default_run
-        for name, sink in self.setup.sinks.items():
-            sink.identify(self.run_id)
-            if self.setup.sink_nodes[name] <= {*self.report.added_sinks}:
-                sink.begin(self.setup.overwrite)
-            else:
-                sink.recover(saved.epoch)
+        sinks = AddedSinks(self.setup.sinks, self.setup.sink_nodes, self.setup.overwrite)
+        sinks.begin(self.report, self.run_id, saved.epoch)
         _log.info("the dataflow %r continues from %s: %s", self.setup.flow.name, path, self.report)
         self._save()

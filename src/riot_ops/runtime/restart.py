@@ -15,6 +15,7 @@ import msgspec
 
 from riot_ops.core.errors import ConfigError, StateError, excerpt
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source, WrappedSource
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import Step, lower
@@ -23,6 +24,7 @@ from riot_ops.runtime.snapshot import restamp, stable_repr, state_identity
 
 __all__ = [
     "HINT",
+    "AddedSinks",
     "Restart",
     "RestartReport",
     "StepContract",
@@ -272,6 +274,34 @@ def _difference(then: StepContract, now: StepContract, free: Iterable[str], wher
         names = sorted(name for name, _ in then.input.items() ^ now.input.items())
         return f"its input changed: {', '.join(dict.fromkeys(names))}"
     return "" if then.time == now.time else "the lateness of its input changed"
+
+
+@dataclass(frozen=True)
+class AddedSinks:
+    """The sinks of a changed dataflow: those that it adds begin, the others go on.
+
+    Parameters
+    ----------
+    sinks : mapping of str to Sink
+        By the name that the run gives.
+    nodes : mapping of str to set of str
+        The sink nodes that share each.
+    overwrite : bool
+        Whether an added sink may replace what an earlier run has written there.
+    """
+
+    sinks: Mapping[str, Sink]
+    nodes: Mapping[str, set[str]]
+    overwrite: bool
+
+    def begin(self, report: RestartReport, run: str, batch: int) -> None:
+        """Begin the added sinks, and remove what the others hold from a batch on."""
+        for name, sink in self.sinks.items():
+            sink.identify(run)
+            if self.nodes[name] <= {*report.added_sinks}:
+                sink.begin(self.overwrite)
+            else:
+                sink.recover(batch)
 
 
 def kept_state(data: bytes, contract: StepContract, where: str) -> bytes:

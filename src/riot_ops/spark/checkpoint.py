@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import logging
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +22,14 @@ from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
+from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.fingerprint import describe_difference, fingerprint
-from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.runtime.restart import HINT, AddedSinks, RestartReport, StepContract, plan_restart, step_contracts
+from riot_ops.spark.dataframe_transform import assign_labels, default_fuse
 from riot_ops.spark.exceptions import Py4JError, Py4JJavaError
+from riot_ops.spark.generation import NO_OFFSET, NewGeneration, forged_offsets
+from riot_ops.spark.locations import current_generation, generation_folder, hadoop_path
 from riot_ops.spark.session import default_partitions
 
 if TYPE_CHECKING:
@@ -32,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["SparkCheckpoint"]
 
 FORMAT = 2
-#: Offset in Spark's log of a source from which nothing has been read.
-NO_OFFSET = "-"
+
+_log = logging.getLogger("riot_ops")
 
 
 class Manifest(msgspec.Struct):
@@ -47,12 +53,17 @@ class Manifest(msgspec.Struct):
     state: dict[str, dict[str, Any]]
     checksum: int = 0
     run: str = ""  # identity of the query for its sinks; manifests of earlier versions have none
+    steps: dict[str, StepContract] = {}  # of the steps with state; as the rest, not in manifests of earlier versions
+    layout: dict[str, dict[str, Any]] = {}  # where the state of each step is
+    sources: dict[str, str] = {}  # their kinds, in the order of Spark's log
+    base: int = 0  # number of the micro-batch that Spark calls 0
 
     def with_checksum(self) -> Manifest:
         """Return the manifest with the CRC-32 of all its other fields."""
         plain = msgspec.to_builtins(msgspec.structs.replace(self, checksum=0))
-        if not self.run:
-            del plain["run"]
+        for name in ("run", "steps", "layout", "sources", "base"):
+            if not plain[name]:
+                del plain[name]
         return msgspec.structs.replace(self, checksum=zlib.crc32(msgspec.json.encode(plain)))
 
 
@@ -69,10 +80,12 @@ class SparkCheckpoint:
 
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
         self._spark = spark
+        self._generation: int | None = None
+        self._base: int | None = None
         scheme = scheme_of(place)
         self.folder: str = str(place)
         try:
-            system, _ = self._hadoop("")
+            system, _ = hadoop_path(spark, f"{self.folder}/")
             self.local: Path | None = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
             if self.local is not None:  # Spark resolves relative paths from the folder in which its JVM was started
                 self.folder = f"file:{self.local}" if scheme else str(self.local)
@@ -94,13 +107,58 @@ class SparkCheckpoint:
         """Return the identity of the query: that in the manifest, or a new one."""
         if not self.exists():
             return uuid.uuid4().hex
-        return self._read().run or uuid.uuid5(uuid.NAMESPACE_URL, self.folder).hex
+        return self._read().run or self._default_run()
+
+    def _default_run(self) -> str:
+        return uuid.uuid5(uuid.NAMESPACE_URL, self.folder).hex
+
+    @property
+    def location(self) -> str:
+        """The checkpoint of Spark that the query continues: the current generation."""
+        if self._generation is None:
+            with self._translating_errors("read"):
+                self._generation = current_generation(self._spark, self.folder)
+        return generation_folder(self.folder, self._generation)
+
+    @property
+    def base(self) -> int:
+        """Number of the micro-batch that Spark calls 0."""
+        if self._base is None:
+            self._base = 0 if self.location == self.folder else self._read().base
+        return self._base
 
     def open(
-        self, flow: Graph, partitions: int | None, order: str, fuse: str, run: str | None = None
+        self,
+        flow: Graph,
+        partitions: int | None,
+        order: str,
+        fuse: str,
+        run: str | None = None,
+        kinds: dict[str, str] | None = None,
     ) -> tuple[Plan, int]:
-        """Check that the checkpoint belongs to this dataflow, or create it; returns the plan and the partitions."""
+        """Check that the checkpoint belongs to this dataflow, or create it; returns the plan and the partitions.
+
+        ``kinds`` are those of the sources, see :func:`~riot_ops.runtime.restart.source_kind`.
+        """
         found = self._read() if self.exists() else None
+        stages, now = self._manifest(flow, partitions, order, fuse, run, kinds, found)
+        if found is None:
+            self._write(now)
+        else:
+            self._check(found, now)
+        return stages, now.partitions
+
+    def _manifest(
+        self,
+        flow: Graph,
+        partitions: int | None,
+        order: str,
+        fuse: str,
+        run: str | None,
+        kinds: dict[str, str] | None,
+        found: Manifest | None,
+    ) -> tuple[Plan, Manifest]:
+        """Return the plan of a dataflow and its manifest; ``found`` is that of the query which it continues."""
         if fuse == "auto" and found is not None:
             fuse = found.fuse
         if partitions is None:
@@ -115,12 +173,138 @@ class SparkCheckpoint:
             for s in stage.steps
             if isinstance(s.operator, KeyedOperator)
         }
-        now = Manifest(FORMAT, partitions, order, fuse, fingerprint(flow), state, run=run or "")
-        if found is None:
-            self._write(now)
-        else:
-            self._check(found, now)
-        return stages, partitions
+        labels = assign_labels(stages, partitions)
+        layout = {
+            s.id: {"partition": list(stage.partition), "labels": labels[stage.index]}
+            for stage in stages.stages[1:]
+            for s in stage.steps
+            if s.keyed
+        }
+        contracts = step_contracts(flow)
+        now = Manifest(
+            FORMAT, partitions, order, fuse, fingerprint(flow), state, 0, run or "", contracts, layout, kinds or {}
+        )
+        return stages, now
+
+    # -- generations -----------------------------------------------------------------------------------
+
+    def change(
+        self,
+        flow: Graph,
+        sources: Mapping[str, Any],
+        kinds: dict[str, str],
+        partitions: int | None,
+        order: str,
+        fuse: str,
+        sinks: AddedSinks | None = None,
+        owner: dict[str, dict[str, Any]] | None = None,
+    ) -> RestartReport:
+        """Let a changed dataflow continue: make a new generation of the checkpoint, unless nothing differs.
+
+        At least one micro-batch must be committed. ``owner`` is that of stages whose state names its owner.
+        """
+        then, where = self._read(), f"the checkpoint {self.folder}"
+        if fuse == "auto":
+            fuse = then.fuse if partitions in (None, then.partitions) else default_fuse(partitions or 1)
+        stages, now = self._manifest(flow, partitions, order, fuse, then.run or self._default_run(), kinds, then)
+        if then.order != order:
+            self._check(then, msgspec.structs.replace(now, partitions=then.partitions, fuse=then.fuse))
+        last = self.next_batch() - 1
+        lines = self._offset_lines(last)
+        ends = dict(zip(then.sources, lines, strict=False))
+        positions = {name: json.loads(text)["at"] for name, text in ends.items() if _is_ours(text, sources.get(name))}
+        report = plan_restart(flow, then.flow, then.steps, now.steps, then.sources, sources, positions, where)
+        options = {
+            name: f"{getattr(then, name)} to {getattr(now, name)}"
+            for name in ("partitions", "fuse")
+            if getattr(then, name) != getattr(now, name)
+        }
+        report = replace(report, options=options)
+        same = not describe_difference(then.flow, now.flow) and not describe_difference(then.state, now.state)
+        if same and not options:
+            return report
+        places = self._places(then.sources, kinds, len(lines))
+        ended = [name for name in positions if name in sources and json.loads(ends[name])["ended"]]
+        new = NewGeneration(
+            stages=stages,
+            labels=assign_labels(stages, now.partitions),
+            order=ORDERS[order],
+            partitions=now.partitions,
+            contracts=now.steps,
+            kept=report.kept,
+            ended=ended,
+            layout=then.layout,
+            owner=owner,
+        )
+        self._build(new, places, last)
+        if sinks is not None:
+            sinks.begin(report, now.run, last + 1)
+        self._generation = self._number() + 1
+        self._write(msgspec.structs.replace(now, base=last))
+        self._base = last
+        _log.info("the dataflow %r continues from the checkpoint %s: %s", flow.name, self.folder, report)
+        self._remove_old()
+        return report
+
+    def _number(self) -> int:
+        """Return the number of the current generation."""
+        assert self.location
+        assert self._generation is not None
+        return self._generation
+
+    def _places(self, then: Mapping[str, str], now: Mapping[str, str], lines: int) -> list[int | None]:
+        """Return the place in the old log of each offset of the new one."""
+        if [*then] == [*now]:
+            return list(range(lines))
+        if len(then) != lines:
+            raise StateError(
+                f"the checkpoint {self.folder} has {lines} positions of {len(then)} sources: where a DataFrame reads "
+                "several sources of Spark, a restart cannot add or remove sources; use a new checkpoint"
+            )
+        return [[*then].index(name) if name in then else None for name in now]
+
+    def _build(self, new: NewGeneration, places: list[int | None], last: int) -> None:
+        """Build Spark's checkpoint of the next generation, which counts once it has a manifest."""
+        old, folder = self.location, generation_folder(self.folder, self._number() + 1)
+        with self._translating_errors("written"):
+            system, path = hadoop_path(self._spark, folder)
+            system.delete(path, True)
+        new.build(self._spark, old, folder, f"{folder}/seed")
+        with self._translating_errors("written"):
+            seeded = self._text("offsets/0", folder)
+            for name in ("seed", "sources"):
+                system, path = hadoop_path(self._spark, f"{folder}/{name}")
+                system.delete(path, True)
+            first, where = last - self.base, f"the checkpoint {self.folder}"
+            for number in (0, 1):
+                name = f"offsets/{first + number}"
+                if number and not system.exists(hadoop_path(self._spark, f"{old}/{name}")[1]):
+                    continue
+                text = forged_offsets(seeded, self._text(name, old), places, where)
+                self._write_text(f"{folder}/offsets/{number}", text)
+            self._copy_sources(old, folder, places)
+
+    def _copy_sources(self, old: str, new: str, places: list[int | None]) -> None:
+        """Copy what Spark's own sources keep beside the log, such as the files that were seen."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001
+        conf = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        for number, place in enumerate(places):
+            if place is None:
+                continue
+            system, path = hadoop_path(self._spark, f"{old}/sources/{place}")
+            if system.exists(path):
+                _, target = hadoop_path(self._spark, f"{new}/sources/{number}")
+                system.mkdirs(target.getParent())
+                jvm.org.apache.hadoop.fs.FileUtil.copy(system, path, system, target, False, conf)
+
+    def _remove_old(self) -> None:
+        """Remove the generations before the previous one; of the first one its manifest stays."""
+        for generation in range(self._number() - 1):
+            folder = generation_folder(self.folder, generation)
+            for name in ("",) if generation else ("offsets", "commits", "state", "sources"):
+                with self._translating_errors("written"):
+                    system, path = hadoop_path(self._spark, f"{folder}/{name}" if name else folder)
+                    system.delete(path, True)
 
     def _check(self, then: Manifest, now: Manifest) -> None:
         for name in ("partitions", "order", "fuse"):
@@ -128,12 +312,12 @@ class SparkCheckpoint:
             if old != new:
                 raise StateError(
                     f"the checkpoint {self.folder} was written with {name}={old!r} and cannot be continued with "
-                    f"{new!r}; use the old value or a new checkpoint"
+                    f"{new!r}; use the old value or a new checkpoint" + (f"; or {HINT}" if name != "order" else "")
                 )
         if differs := describe_difference(then.flow, now.flow) or describe_difference(then.state, now.state):
             raise StateError(
                 f"the checkpoint {self.folder} is of another dataflow: {differs}; "
-                "use the old dataflow or a new checkpoint"
+                f"use the old dataflow or a new checkpoint; or {HINT}"
             )
 
     def next_batch(self) -> int:
@@ -141,7 +325,7 @@ class SparkCheckpoint:
         with self._translating_errors("read"):
             system, path = self._hadoop("commits")
             names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
-        return max((int(name) for name in names if name.isdigit()), default=-1) + 1
+        return max((int(name) for name in names if name.isdigit()), default=-1) + 1 + self.base
 
     def forget(self) -> None:
         """Remove the files of a query that committed nothing: its first planned micro-batch and its settings.
@@ -168,10 +352,10 @@ class SparkCheckpoint:
         """
         if batch < 0:
             return [None] * len(sources)
-        path = f"offsets/{batch}"
+        path = f"offsets/{batch - self.base}"
         try:
-            lines = self._text(path).rstrip("\n").split("\n")[2:]  # after the version and the metadata
-            found = [offset_of(text, source) for text, source in zip(lines, sources.values(), strict=True)]
+            pairs = zip(self._offset_lines(batch), sources.values(), strict=True)
+            found = [offset_of(text, source) for text, source in pairs]
         except (Py4JError, PySparkException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"the checkpoint {self.folder} is damaged: {path} does not say where micro-batch {batch} ended "
@@ -182,14 +366,18 @@ class SparkCheckpoint:
     def planned_ends(self, batch: int, sources: Mapping[str, Any]) -> list[Any]:
         """Return the end offsets of a micro-batch that Spark has planned, of the one before if it has not."""
         with self._translating_errors("read"):
-            system, path = self._hadoop(f"offsets/{batch}")
+            system, path = self._hadoop(f"offsets/{batch - self.base}")
             planned = system.exists(path)
         return self.ends(batch if planned else batch - 1, sources)
+
+    def _offset_lines(self, batch: int) -> list[str]:
+        """Return Spark's texts of the offsets at which a micro-batch ended, one for each of Spark's sources."""
+        return self._text(f"offsets/{batch - self.base}").rstrip("\n").split("\n")[2:]  # after version and metadata
 
     # -- the file, in any file system ------------------------------------------------------------------
 
     def _read(self) -> Manifest:
-        name = f"{self.folder}/{MANIFEST}"
+        name = f"{self.location}/{MANIFEST}"
         try:
             with self._translating_errors("read"):
                 text = self._text(MANIFEST)
@@ -203,6 +391,7 @@ class SparkCheckpoint:
             )
         if found.with_checksum() != found:
             raise StateError(f"the manifest {name} is damaged: the checksum does not fit; use a new checkpoint")
+        self._base = found.base
         return found
 
     def _write(self, manifest: Manifest) -> None:
@@ -210,17 +399,22 @@ class SparkCheckpoint:
         with self._translating_errors("written"):
             system, path = self._hadoop(MANIFEST)
             _, hidden = self._hadoop(f".{MANIFEST}")
-            stream = system.create(hidden, True)
-            try:
-                stream.write(bytearray(msgspec.json.format(msgspec.json.encode(manifest.with_checksum()))))
-            finally:
-                stream.close()
+            text = msgspec.json.format(msgspec.json.encode(manifest.with_checksum())).decode()
+            self._write_text(hidden.toString(), text)
             renamed = system.rename(hidden, path)
         if not renamed:
-            raise ConnectorError(f"the manifest {self.folder}/{MANIFEST} cannot be written")
+            raise ConnectorError(f"the manifest {self.location}/{MANIFEST} cannot be written")
 
-    def _text(self, name: str) -> str:
-        system, where = self._hadoop(name)
+    def _write_text(self, name: str, text: str) -> None:
+        system, where = hadoop_path(self._spark, name)
+        stream = system.create(where, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _text(self, name: str, folder: str | None = None) -> str:
+        system, where = self._hadoop(name) if folder is None else hadoop_path(self._spark, f"{folder}/{name}")
         stream = system.open(where)
         try:
             return bytes(stream.readAllBytes()).decode("utf-8")
@@ -238,9 +432,12 @@ class SparkCheckpoint:
             ) from None
 
     def _hadoop(self, name: str) -> tuple[Any, Any]:
-        jvm: Any = self._spark._jvm  # noqa: SLF001 (PySpark offers no file API of its own)
-        where = jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
-        return where.getFileSystem(self._spark._jsc.hadoopConfiguration()), where  # noqa: SLF001
+        return hadoop_path(self._spark, f"{self.location}/{name}")
+
+
+def _is_ours(text: str, source: Any) -> bool:
+    """Whether a text of Spark's log is an offset of a source of riot_ops."""
+    return isinstance(source, Source) and text != NO_OFFSET
 
 
 def offset_of(text: Any, source: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,7 +40,16 @@ from riot_ops.runtime.error_column import (
     result_schema,
 )
 from riot_ops.runtime.operator_calls import apply_stateless
-from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, bucket_labels
+from riot_ops.spark.blocks import (
+    BLOCKS,
+    BLOCKS_DDL,
+    FLUSHED_PREFIX,
+    Block,
+    Labels,
+    Packer,
+    blocks_to_batch,
+    bucket_labels,
+)
 from riot_ops.spark.features import to_arrow_schema
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
@@ -57,13 +66,14 @@ from riot_ops.spark.stage import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "PASSED_THROUGH",
     "Order",
     "StageChain",
     "assign_labels",
+    "chain_stages",
     "default_fuse",
     "inspect_frame",
     "pack_stage_zero",
@@ -272,6 +282,16 @@ def assign_labels(stages: Plan, partitions: int) -> dict[int, list[int]]:
         labels = iter(bucket_labels(sum(sizes), partitions))
         found |= {s.index: list(itertools.islice(labels, size)) for s, size in zip(together, sizes, strict=True)}
     return found
+
+
+def chain_stages(spark: SparkSession, frame: DataFrame, processors: Sequence[StageProcessor]) -> DataFrame:
+    """Chain the stages with state after the blocks of the sources."""
+    for processor in processors:
+        with stateful_workers(spark):
+            frame = frame.groupBy("bucket").transformWithStateInPandas(
+                pickled_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
+            )
+    return frame
 
 
 class QueryLabels(Mapping[int, list[int]]):

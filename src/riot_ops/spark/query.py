@@ -28,6 +28,7 @@ from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.binding import ReadableStreams, end_sinks
 from riot_ops.runtime.folder_lock import FolderLock
+from riot_ops.runtime.restart import RestartReport
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.exceptions import Py4JError, find_cause
@@ -62,12 +63,14 @@ class QuerySetup:
     available_now: bool
     stops_idle: bool  # before 4.2 Spark's own trigger "available now" would take a single micro-batch of our sources
     planned: list[Any]  # ends of the sources in Spark's log
+    base: int  # number of the micro-batch that Spark calls 0
+    restart: RestartReport | None
     probe: Probe | None
 
     @property
     def sink_routes(self) -> SinkRoutes:
         """The sinks of each stream, as the stages write to them."""
-        return SinkRoutes(self.routes, {**self.sinks, **self.driver_sinks}, self.flow.result_ordinals())
+        return SinkRoutes(self.routes, {**self.sinks, **self.driver_sinks}, self.flow.result_ordinals(), self.base)
 
 
 class Query(ReadableStreams):
@@ -81,11 +84,14 @@ class Query(ReadableStreams):
         Counts and latency so far; :meth:`poll` refreshes it.
     micro_batches : list of dict
         Number (``batch``), messages and Spark's ``durations_ms`` of each micro-batch so far.
+    restart : RestartReport or None
+        What ``restart="compatible"`` has kept of the checkpoint; None if there was nothing to continue.
     """
 
     def __init__(self, setup: QuerySetup, streaming: Any, lock: FolderLock) -> None:
         self.flow, self.sinks, self.routes = setup.flow, setup.sinks, setup.routes
         self.plan = setup.stages
+        self.restart = setup.restart
         self.streaming = streaming
         self.summary: Summary = Summary()
         self.micro_batches: list[dict[str, Any]] = []
@@ -188,9 +194,14 @@ class Query(ReadableStreams):
     def _new_progress(self) -> list[dict[str, Any]]:
         """Return Spark's reports of micro-batches since the last call."""
         last = self.streaming.lastProgress  # recentProgress takes a hundred calls of the JVM
-        if last is None or _as_dict(last)["batchId"] <= self._seen:
+        if last is None or self._as_dict(last)["batchId"] <= self._seen:
             return []
-        return [_as_dict(entry) for entry in self.streaming.recentProgress]
+        return [self._as_dict(entry) for entry in self.streaming.recentProgress]
+
+    def _as_dict(self, progress: Any) -> dict[str, Any]:
+        """Return Spark's report of a micro-batch, with the number that it has for sinks."""
+        found: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
+        return {**found, "batchId": self._setup.base + found["batchId"]}
 
     def _count(self, progress: dict[str, Any]) -> None:
         before = self.summary.messages
@@ -246,7 +257,7 @@ class Query(ReadableStreams):
         last = self.streaming.lastProgress
         if last is None or not all(isinstance(s, Source) for s in self._setup.sources.values()):
             return False
-        progress = _as_dict(last)
+        progress = self._as_dict(last)
         if progress["batchId"] > self._seen:
             return False
         ends = self._offsets_of(progress["sources"])
@@ -275,11 +286,6 @@ class Query(ReadableStreams):
             "before its sources had ended: through Spark itself, or by the end of its session; "
             f"start it again to go on from its checkpoint ({self._setup.checkpoint.folder})"
         )
-
-
-def _as_dict(progress: Any) -> dict[str, Any]:
-    found: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
-    return found
 
 
 def _stop_when_idle(streaming: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,18 +17,26 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ORDERS
-from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.runtime.binding import bind_sinks, bind_sources, sink_nodes
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.merged_source import merge_sources
+from riot_ops.runtime.restart import AddedSinks, Restart, check_restart, source_kind
 from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
-from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order, with_planned_time
+from riot_ops.spark.dataframe_transform import (
+    Order,
+    assign_labels,
+    chain_stages,
+    pack_stage_zero,
+    resolve_order,
+    with_planned_time,
+)
 from riot_ops.spark.driver_files import check_driver_files, check_visible, source_files
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.features import READ_LIMITS
 from riot_ops.spark.map_batches import map_batches
-from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
+from riot_ops.spark.pickling import pickled_sink, pickled_source
 from riot_ops.spark.query import Query, QuerySetup, is_active
 from riot_ops.spark.rate_control import RateController, RateLimit
 from riot_ops.spark.session import (
@@ -39,7 +46,6 @@ from riot_ops.spark.session import (
     block_batch_settings,
     fit_buffering,
     query_settings,
-    stateful_workers,
 )
 from riot_ops.spark.session_check import check_session, is_connect, is_one_process, refuse_connect
 from riot_ops.spark.sink import SinkCommitter
@@ -49,7 +55,7 @@ from riot_ops.spark.stage import StageProcessor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["chain_stages", "start"]
+__all__ = ["start"]
 
 
 def start(
@@ -60,6 +66,7 @@ def start(
     sinks: Any = None,
     out: str | Path | None = None,
     checkpoint: str | Path | None = None,
+    restart: Restart = "same",
     trigger: Duration | None = None,
     max_records: int | None = None,
     target_duration: Duration | None = None,
@@ -88,6 +95,10 @@ def start(
         temporary folder, removed at the end. On a cluster a folder that driver and workers do not share, such as the
         temporary one, is refused if the dataflow keeps state or the source is a batch DataFrame; so are files and
         folders of sources, sinks and tasks.
+    restart : "same" or "compatible", default "same"
+        Whether a query may continue from a checkpoint of a dataflow that differs, or with other ``partitions``.
+        "compatible" keeps the state of the steps that did not change, by their ids, and starts others empty;
+        ``query.restart`` says which. What would be misread is refused. See ``docs/howto/change.md``.
     trigger : timedelta or text such as "1s", optional
         Interval between micro-batches, also in Spark's notation (``"1 second"``), or ``"available now"`` to process
         what is there and end. By default bounded sources are read as fast as possible until they end.
@@ -128,6 +139,7 @@ def start(
     for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
         if number is not None:
             check_count(**{name: number})
+    check_restart(restart, checkpoint)
     target_s = None if target_duration is None else duration_seconds("target_duration", target_duration)
     check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
@@ -146,6 +158,7 @@ def start(
         check_driver_files(spark, flow, sinks=targets, checkpoint=spark_checkpoint.local if kept else None)
         lock = FolderLock(folders, is_over=lambda: bool(running) and not is_active(running[0]))
         bound = bind_sources(flow, write_batch_frames(flow, source, spark_checkpoint.local), again="Spark")
+        kinds = {name: source_kind(one) for name, one in merge_sources(flow, bound).items()}
         if not is_one_process(spark):
             bound = {name: one.carried() if isinstance(one, Source) else one for name, one in bound.items()}
             check_visible(spark, source_files(bound))
@@ -160,6 +173,10 @@ def start(
             )
         continued = spark_checkpoint.exists()
         first = spark_checkpoint.next_batch() if continued else 0
+        report = None
+        if first and restart == "compatible":
+            added = AddedSinks(targets, sink_nodes(flow, sinks, out), overwrite)
+            report = spark_checkpoint.change(flow, bound, kinds, partitions, order, fuse, added)
         ends = spark_checkpoint.ends(first - 1, bound)
         run = spark_checkpoint.run()
         for sink in targets.values():
@@ -177,7 +194,7 @@ def start(
             settings = block_batch_settings(spark)
         elif not settings:
             buffering = fit_buffering(buffering, spark)
-        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run)
+        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run, kinds)
         if first:
             for sink in targets.values():
                 sink.resume(first)
@@ -209,17 +226,18 @@ def start(
             available_now=available_now,
             stops_idle=available_now and not READ_LIMITS and any(isinstance(one, Source) for one in bound.values()),
             planned=planned,
+            base=spark_checkpoint.base,
+            restart=report,
             probe=probe,
         )
         with active_session(spark):
             frame = observed(_Builder(setup, spark).build())
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-            spark.dataSource.register(
-                pickled_sink(sink_name, SinkCommitter(setup.sink_routes.sinks, str(temporary / "metrics"), note))
-            )
+            committer = SinkCommitter(setup.sink_routes.sinks, str(temporary / "metrics"), note, setup.base)
+            spark.dataSource.register(pickled_sink(sink_name, committer))
             writer = (
                 frame.writeStream.format(sink_name)
-                .option("checkpointLocation", spark_checkpoint.folder)
+                .option("checkpointLocation", spark_checkpoint.location)
                 .queryName(f"{flow.name}-{uuid.uuid4().hex[:8]}")
             )
             if available_now and not setup.stops_idle:
@@ -256,16 +274,6 @@ def _has_numbers(source: Any) -> bool:
 def _ends_by_itself(sources: dict[str, Any]) -> bool:
     """Whether all records are available now; not so for paced and endless sources."""
     return all(isinstance(s, Source) and not s.waits() for s in sources.values())
-
-
-def chain_stages(spark: SparkSession, frame: DataFrame, processors: Sequence[StageProcessor]) -> DataFrame:
-    """Chain the stages with state after the blocks of the sources."""
-    for processor in processors:
-        with stateful_workers(spark):
-            frame = frame.groupBy("bucket").transformWithStateInPandas(
-                pickled_processor(processor), outputStructType=BLOCKS_DDL, outputMode="append", timeMode="None"
-            )
-    return frame
 
 
 class _Builder:

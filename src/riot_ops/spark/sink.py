@@ -36,10 +36,13 @@ class SinkRoutes:
     routes: Mapping[str, Sequence[str]]
     sinks: Mapping[str, Sink]
     ordinals: frozenset[str] | None = None
+    #: Number of the micro-batch that Spark calls 0.
+    base: int = 0
 
     def writer(self, stage: int, place: int) -> FanOutWriter:
         """Return a writer for one bucket or split of a stage in the current micro-batch."""
-        return FanOutWriter(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place, self.ordinals)
+        batch, number = self.base + batch_number(), stage * STAGE_WRITERS + place
+        return FanOutWriter(self.routes, self.sinks, batch, number, self.ordinals)
 
 
 def batch_number() -> int:
@@ -65,10 +68,11 @@ class SinkCommitter:
     """Commits the writers of the stages on behalf of Spark.
 
     ``metrics`` is the folder for counts and latency of each micro-batch. ``note`` is a file that is touched when a
-    micro-batch has been committed.
+    micro-batch has been committed. ``base`` is the number of the micro-batch that Spark calls 0.
     """
 
-    def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None) -> None:
+    def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None, base: int = 0) -> None:
+        self._base = base
         self._sinks = sinks
         self._metrics = metrics
         self._note = note
@@ -91,7 +95,7 @@ class SinkCommitter:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make a micro-batch visible in all sinks."""
-        written = self.stage_messages(messages)
+        written, batch_id = self.stage_messages(messages), self._base + batch_id
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batch_id, written)
@@ -101,7 +105,7 @@ class SinkCommitter:
     def abort(self, batch_id: int) -> None:
         """Discard a micro-batch that failed. Tasks that still run may leave files, which the next start removes."""
         for sink in self._sinks.values():
-            sink.abort(batch_id)
+            sink.abort(self._base + batch_id)
 
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "ENDED_SOURCES",
     "HEAD_KEY",
     "OWNER_BUCKET",
+    "SEED",
     "SOURCE_END",
     "CachedEngine",
     "Head",
@@ -52,6 +53,8 @@ __all__ = [
 
 #: Stream name of the block that notifies a bucket of the end of a source, which the payload names.
 SOURCE_END = ""
+#: Stream name of a block with state of an earlier generation of the checkpoint; no node can have such a name.
+SEED = "@seed"
 #: Label of a bucket without records, whose state is the owner of the stage's state.
 OWNER_BUCKET = -1
 #: Batches are merged up to this many records, as a call costs more than merging them.
@@ -115,6 +118,13 @@ class StageProcessor:
     def _process(self, bucket: int, blocks: list[Block], variable: Any) -> Iterator[Any]:
         chain = StateChain(variable, self._run, (self._stage.index, bucket))
         cached = chain.load(self._create_engine, self._fit_engine)
+        if blocks[0].stream == SEED:
+            for block in blocks:
+                states = msgspec.msgpack.decode(block.payload, type=dict[str, bytes])
+                cached.ended |= frozenset(msgspec.json.decode(states.pop(ENDED_SOURCES), type=list[str]))
+                cached.engine.restore(states)
+            chain.save(cached)
+            return
         engine = cached.engine
         self._prepare(engine, bucket, chain)
         ended = {bytes(block.payload).decode() for block in blocks if block.stream == SOURCE_END}

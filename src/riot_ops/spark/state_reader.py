@@ -16,13 +16,14 @@ from riot_ops.core.paths import as_uri, local_path, scheme_of
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import unpack_snapshot
 from riot_ops.runtime.state_table import concat_tables, read_checkpoint_state, state_of_step, state_table
+from riot_ops.spark.locations import current_generation, generation_folder
 from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, OWNER_BUCKET, Head, Link
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["read_state"]
+__all__ = ["read_buckets", "read_state"]
 
 #: Snapshots of each step in a part of the state, in order.
 Snapshots = dict[str, list[bytes]]
@@ -71,6 +72,7 @@ def read_state(checkpoint: str | Path, step: str, spark: SparkSession | None = N
 
 
 def _of_query(spark: SparkSession, folder: str, step: str) -> pa.Table:
+    folder = generation_folder(folder, current_generation(spark, folder))
     parts: dict[str, list[list[bytes]]] = {}
     for number, variable in _operators(spark, folder):
         for snapshots in _snapshots(_rows(spark, folder, number, variable), variable, folder):
@@ -78,6 +80,16 @@ def _of_query(spark: SparkSession, folder: str, step: str) -> pa.Table:
                 parts.setdefault(name, []).append(data)
     found = state_of_step(parts, step, folder)
     return concat_tables(state_table(data, f" of step {step!r}") for data in found)
+
+
+def read_buckets(spark: SparkSession, folder: str) -> dict[str, dict[int, list[bytes]]]:
+    """Return the snapshots of each step by bucket, as of the last committed micro-batch of a query's checkpoint."""
+    found: dict[str, dict[int, list[bytes]]] = {}
+    for number, variable in _operators(spark, folder):
+        for bucket, snapshots in _bucket_snapshots(_rows(spark, folder, number, variable), folder):
+            for step, data in snapshots.items():
+                found.setdefault(step, {})[bucket] = data
+    return found
 
 
 def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
@@ -112,12 +124,18 @@ def _snapshots(rows: list[tuple[Any, ...]], variable: str, folder: str) -> Itera
         for (data,) in rows:
             yield {unpack_snapshot(bytes(data))[0]["task"]: [bytes(data)]}
         return
+    for _, snapshots in _bucket_snapshots(rows, folder):
+        yield snapshots
+
+
+def _bucket_snapshots(rows: list[tuple[Any, ...]], folder: str) -> Iterable[tuple[int, Snapshots]]:
+    """Yield the buckets of a query with their snapshots."""
     buckets: dict[int, dict[int, bytes]] = {}
     for bucket, generation, data in rows:
         buckets.setdefault(bucket, {})[generation] = bytes(data)
     for bucket, stored in sorted(buckets.items()):
         if bucket != OWNER_BUCKET:
-            yield chain_snapshots(stored, f"the state of bucket {bucket} in {folder} is damaged")
+            yield bucket, chain_snapshots(stored, f"the state of bucket {bucket} in {folder} is damaged")
 
 
 def chain_snapshots(stored: dict[int, bytes], damaged: str) -> Snapshots:

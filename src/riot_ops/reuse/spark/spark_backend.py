@@ -12,11 +12,10 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.parameters import Duration
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
-from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.spark.dataframe_transform import chain_stages, default_fuse
 from riot_ops.spark.exceptions import Py4JError, find_cause
 from riot_ops.spark.pickling import pickled_sink, pickled_source
 from riot_ops.spark.query import is_active
-from riot_ops.spark.runner import chain_stages
 from riot_ops.spark.session import PARTITIONS, active_session, block_batch_settings, default_partitions, query_settings
 from riot_ops.spark.session_check import check_session, is_connect, is_stopped, refuse_connect
 
