@@ -12,74 +12,64 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.file_writer import ROW_GROUP_ROWS, HiddenFileWriter, TableWriter, publish_files
 from riot_ops.core.parameters import as_timedelta
 from riot_ops.core.parquet_file import open_parquet, parquet_writer, read_parquet
-from riot_ops.core.paths import local_path, make_folder, sync
+from riot_ops.core.paths import sync
+from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
+from riot_ops.core.storage import Address, open_place
+from riot_ops.core.stored_files import EMPTY, WAITING, Joining, StoredFiles, StoredWriter, earlier_output
 
 __all__ = ["HIDDEN", "FileSink", "ParquetSink", "TableWriter", "publish_files"]
 
-#: Rows per row group of a file, and how many batches may wait for one.
-ROW_GROUP_ROWS = 131_072
-MAX_HELD_BATCHES = 4096
-
-
-#: Name of the file without rows that represents a stream without records.
-EMPTY = "empty"
 #: Codecs of Parquet that are compiled into Arrow.
 CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "lz4_raw", "zstd")
 #: Files of batches that have not been committed. Readers skip hidden names, and patterns such as ``*.parquet`` do not
 #: match them.
 HIDDEN = ".part-*"
-#: Files of batches that wait to be rolled into one have hidden names.
-WAITING = ".waiting"
-
-
-class TableWriter(Protocol):
-    """What writes one file."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the file."""
-
-    def write_table(self, table: pa.Table) -> None:
-        """Add rows."""
-
-    def close(self) -> None:
-        """Finish the file."""
 
 
 class FileSink(Sink):
     """Writes ``<folder>/<stream>/part-<batch>-<partition>.<suffix>``.
 
-    Effectively once: an atomic rename makes files visible at the commit of their batch, and a second commit of a batch
-    replaces its files. A failed batch leaves none, and a crash at most hidden temporary files, which readers skip and
-    the next start removes. The sink does not touch files of other streams.
+    Effectively once: on a disk an atomic rename makes files visible at the commit of their batch, and a second commit
+    of a batch replaces its files. A failed batch leaves none, and a crash at most hidden temporary files, which readers
+    skip and the next start removes. The sink does not touch files of other streams.
+
+    An object store has no such rename: writers put files under their final names, and a manifest per batch,
+    ``<folder>/_riot_ops/*.json``, lists those that count. :meth:`table` reads only these. Other programs see the files
+    of a batch shortly before its commit; a batch that is written again replaces them, and the next start removes what
+    no manifest lists.
 
     Parameters
     ----------
     folder : str or Path
-        A path or ``file:`` URI; created if missing.
+        A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of an object store, such as ``{"aws_region": "eu-central-1"}``; by default those of the environment.
     """
 
     #: Suffix of the files, without the dot.
     suffix: ClassVar[str]
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder: Path = local_path(folder, "folder").absolute()
+    def __init__(
+        self, folder: str | Path | Address, *, storage_options: Mapping[str, str | Secret] | None = None
+    ) -> None:
+        self.folder: Path | Address = open_place(folder, storage_options, "folder")
         self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the folder
 
     @abstractmethod
-    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
-        """Create a file."""
+    def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
+        """Create a file, at a path or in an open one, which stays open."""
 
     @abstractmethod
-    def read_file(self, path: Path, stream: str) -> pa.Table:
+    def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         """Read a file; a :class:`ConnectorError` names an unreadable file."""
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
@@ -88,25 +78,54 @@ class FileSink(Sink):
         return sink
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _FileWriter(self, batch_id, partition)
+        if isinstance(self.folder, Address):
+            return StoredWriter(
+                self.folder, self.open_file, lambda s: self.path(s, batch_id, partition).name, partition
+            )
+        return HiddenFileWriter(self.folder, self.open_file, batch_id, partition)
 
-    def path(self, stream: str, batch_id: int, partition: int) -> Path:
+    def path(self, stream: str, batch_id: int, partition: int) -> Path | Address:
         """Return the path of the committed file of one writer, for a stream in a batch."""
         return self.folder / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
 
     def folders(self) -> list[Path]:
+        if isinstance(self.folder, Address):
+            return []
         return [self.folder / stream for stream in sorted(self.schemas or ())]
 
     def table(self, stream: str) -> pa.Table:
         """Return all records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
-        paths = [path for _, name, path in self.files() if name == stream]
-        empty = (self.folder / stream).glob(f"{EMPTY}.{self.suffix}")
-        pieces = [self.read_file(path, stream) for path in paths or empty]
-        return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
+        before = None
+        while True:
+            paths = [path for _, name, path in self.files() if name == stream]
+            try:
+                pieces = [self.read_file(path, stream) for path in paths or self._empty(stream)]
+            except ConnectorError:
+                if paths == before or not isinstance(self.folder, Address):
+                    raise
+                before = paths  # a commit may join files while they are read
+                continue
+            return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
+
+    def _empty(self, stream: str) -> list[Path | Address]:
+        name = f"{EMPTY}.{self.suffix}"
+        if isinstance(self.folder, Address):
+            place = self.folder / stream / name
+            return [] if place.size() is None else [place]
+        return list((self.folder / stream).glob(name))
+
+    @property
+    def _stored(self) -> StoredFiles:
+        """The files in an object store."""
+        assert isinstance(self.folder, Address)
+        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
+        if isinstance(self.folder, Address):
+            self._stored.commit(batch_id, messages)
+            return
         files = [
-            (Path(path), self.path(stream, batch_id, message["partition"]), size)
+            (Path(path), _local(self.path(stream, batch_id, message["partition"])), size)
             for message in messages
             for stream, path, size, _ in message["files"]
         ]
@@ -114,33 +133,43 @@ class FileSink(Sink):
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
     def abort(self, batch_id: int) -> None:
+        if isinstance(self.folder, Address):
+            return  # the next attempt replaces its files, or the next start removes them
         for path in self._glob(HIDDEN):
             with suppress(OSError):  # the next start raises it
                 path.unlink(missing_ok=True)
 
     def sync(self, batch_id: int) -> None:
+        if isinstance(self.folder, Address):
+            return  # a store keeps what it has accepted
         try:
-            files = [path for number, _, path in self.files() if number == batch_id]
+            files = [path for number, _, path in self._local_files() if number == batch_id]
             for path in (*files, *filter(Path.is_dir, self.folders())):
                 sync(path)
         except OSError as error:
             raise ConnectorError(f"batch {batch_id} cannot be flushed to disk below {self.folder}: {error}") from error
 
     def begin(self, overwrite: bool) -> None:
+        if isinstance(self.folder, Address):
+            self._stored.begin(overwrite)
+            return
         if self.files() and not overwrite:
-            raise ConnectorError(
-                f"{self.folder} holds the output of an earlier run: use another folder, "
-                "continue with that run's checkpoint, or pass overwrite=True"
-            )
+            raise ConnectorError(earlier_output(self.folder))
         self.recover(0)
 
     def recover(self, batch_id: int) -> None:
+        if isinstance(self.folder, Address):
+            self._stored.recover(batch_id)
+            return
         self._remove(lambda n: n >= batch_id, set())
         for leftover in (HIDDEN, f"{EMPTY}.{self.suffix}"):
             for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
+        if isinstance(self.folder, Address):
+            self._stored.end(schemas)
+            return
         present = {stream for _, stream, _ in self.files()}
         for stream, schema in schemas.items():
             if stream not in present:
@@ -148,8 +177,13 @@ class FileSink(Sink):
                 folder.mkdir(parents=True, exist_ok=True)
                 self.open_file(folder / f"{EMPTY}.{self.suffix}", schema).close()
 
-    def files(self) -> list[tuple[int, str, Path]]:
-        """Return all committed files as ``(batch, stream, path)`` in order."""
+    def files(self) -> list[tuple[int, str, Any]]:
+        """Return all committed files as ``(batch, stream, path)`` in order; in an object store with their address."""
+        if isinstance(self.folder, Address):
+            return self._stored.files()
+        return self._local_files()
+
+    def _local_files(self) -> list[tuple[int, str, Path]]:
         return self._numbered(f"part-*.{self.suffix}")
 
     def _numbered(self, pattern: str) -> list[tuple[int, str, Path]]:
@@ -160,7 +194,7 @@ class FileSink(Sink):
         return sorted(found)
 
     def _glob(self, pattern: str) -> Iterator[Path]:
-        for path in self.folder.glob(f"*/{pattern}"):
+        for path in _local(self.folder).glob(f"*/{pattern}"):
             if self.schemas is None or path.parent.name in self.schemas:
                 yield path
 
@@ -182,13 +216,15 @@ class ParquetSink(FileSink):
     Parameters
     ----------
     folder : str or Path
-        A path or ``file:`` URI; created if missing.
+        A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
     compression : str, default "snappy"
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     roll_bytes : int, optional
         Size in bytes from which the waiting files of a stream are rolled.
     roll_interval : timedelta or str, optional
         Roll them when the oldest has waited for so long, such as ``"1h"``.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of an object store; by default those of the environment.
 
     Examples
     --------
@@ -209,13 +245,14 @@ class ParquetSink(FileSink):
 
     def __init__(
         self,
-        folder: str | Path,
+        folder: str | Path | Address,
         compression: str = "snappy",
         *,
         roll_bytes: int | None = None,
         roll_interval: timedelta | str | None = None,
+        storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
-        super().__init__(folder)
+        super().__init__(folder, storage_options=storage_options)
         if not isinstance(compression, str) or compression.lower() not in CODECS:
             raise ConfigError(f"compression must be one of {', '.join(CODECS)}, got {compression!r}")
         if roll_bytes is not None and (type(roll_bytes) is not int or roll_bytes < 1):
@@ -232,20 +269,27 @@ class ParquetSink(FileSink):
         """Whether the files of several batches become one."""
         return self.roll_bytes is not None or self.roll_interval is not None
 
-    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
+    def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
         writer: TableWriter = parquet_writer(path, schema, self.compression)
         return writer
 
-    def read_file(self, path: Path, stream: str) -> pa.Table:
+    def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         return read_parquet(path)
 
-    def path(self, stream: str, batch_id: int, partition: int) -> Path:
+    def path(self, stream: str, batch_id: int, partition: int) -> Path | Address:
         path = super().path(stream, batch_id, partition)
         # without a suffix, since patterns of some programs match hidden names as well
-        return path.with_name(path.stem.replace("part", WAITING, 1)) if self.rolls else path
+        name = path.name.removesuffix(f".{self.suffix}").replace("part", WAITING, 1)
+        return path.parent / name if self.rolls else path
 
-    def files(self) -> list[tuple[int, str, Path]]:
-        found = super().files()
+    @property
+    def _stored(self) -> StoredFiles:
+        joining = Joining(self.roll_bytes, self.roll_interval, self._write_joined) if self.rolls else None
+        assert isinstance(self.folder, Address)
+        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file, joining)
+
+    def _local_files(self) -> list[tuple[int, str, Path]]:
+        found = super()._local_files()
         rolled = {stream: number for number, stream, path in found if path.stem.endswith("-rolled")}
         # files that a crash left after they were rolled do not count
         waiting = [one for one in self._waiting() if one[0] > rolled.get(one[1], -1)]
@@ -253,12 +297,14 @@ class ParquetSink(FileSink):
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         super().commit(batch_id, messages)
-        if self.rolls:
+        if self.rolls and not isinstance(self.folder, Address):
             # earlier batches are final: no restart replaces them
             self._roll(lambda number: number < batch_id, self._due)
 
     def recover(self, batch_id: int) -> None:
         super().recover(batch_id)
+        if isinstance(self.folder, Address):
+            return
         counted = {path for _, _, path in self.files()}
         for _, _, path in self._waiting():
             if path not in counted:
@@ -267,6 +313,9 @@ class ParquetSink(FileSink):
                 self._show(path)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
+        if isinstance(self.folder, Address):
+            self._stored.end(schemas)
+            return
         # a query that was stopped may write its last batch again
         last = max((number for number, _, _ in self._waiting()), default=0)
         self._roll(lambda number: number < last, lambda _: True)
@@ -297,7 +346,7 @@ class ParquetSink(FileSink):
         for stream, found in by_stream.items():
             paths = [path for _, path in found]
             if due(paths):
-                rolled = self.folder / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
+                rolled = _local(self.folder) / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
                 try:
                     self._merge(paths, rolled)
                 except (OSError, pa.ArrowException) as error:
@@ -309,15 +358,8 @@ class ParquetSink(FileSink):
 
     def _merge(self, paths: Sequence[Path], into: Path) -> None:
         hidden = into.with_name(f".part-{uuid.uuid4().hex}")
-        writer = None
         try:
-            for path in paths:
-                with open_parquet(path) as file:
-                    writer = writer or self.open_file(hidden, file.schema_arrow)
-                    for batch in file.iter_batches(ROW_GROUP_ROWS):
-                        writer.write_table(*align_schemas([pa.Table.from_batches([batch])], writer.schema))
-            assert writer is not None
-            writer.close()
+            self._write_joined(paths, hidden)
             sync(hidden)
             os.replace(hidden, into)
             sync(into.parent)
@@ -325,101 +367,22 @@ class ParquetSink(FileSink):
             hidden.unlink(missing_ok=True)
             raise
 
-
-class _FileWriter(Writer):
-    """Writes one file per stream; collects batches into row groups of :data:`ROW_GROUP_ROWS`."""
-
-    def __init__(self, sink: FileSink, batch_id: int, partition: int) -> None:
-        self._sink = sink
-        self._batch_id = batch_id
-        self._partition = partition
-        self._open: dict[str, tuple[Path, TableWriter]] = {}
-        self._held: dict[str, list[pa.RecordBatch]] = {}
-        self._rows: dict[str, int] = {}
-        self._total: dict[str, int] = {}
-
-    def write(self, stream: str, batch: pa.RecordBatch) -> None:
-        self._held.setdefault(stream, []).append(batch)
-        self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
-        self._total[stream] = self._total.get(stream, 0) + batch.num_rows
-        if self._rows[stream] >= ROW_GROUP_ROWS or len(self._held[stream]) >= MAX_HELD_BATCHES:
-            self._flush(stream)
-
-    def _flush(self, stream: str) -> None:
-        batches = self._held.pop(stream)
-        self._rows[stream] = 0
-        try:
-            if stream not in self._open:
-                folder = self._sink.folder / stream
-                make_folder(folder)
-                path = folder / f".part-{uuid.uuid4().hex}"
-                try:
-                    self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
-                except OSError:
-                    path.unlink(missing_ok=True)
-                    raise
-            schema = self._open[stream][1].schema
-            self._open[stream][1].write_table(pa.Table.from_batches(align_schemas(batches, schema)))
-        except OSError as error:
-            raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.folder}: {error}") from error
-
-    def finish(self) -> Message:
-        for stream in list(self._held):
-            self._flush(stream)
-        try:
-            for _, file in self._open.values():
-                file.close()
-            files = [(s, *self._rename(s), self._total[s]) for s in self._open]
-        except OSError as error:
-            raise ConnectorError(f"cannot finish the files below {self._sink.folder}: {error}") from error
-        return {"partition": self._partition, "files": files}
-
-    def _rename(self, stream: str) -> tuple[str, int]:
-        """Give a finished file the hidden name that any attempt to write its records gives it; returns it and the size.
-
-        Spark fails a query if a lost task that it runs again returns another message.
-        """
-        path, file = self._open[stream]
-        size = path.stat().st_size
-        known = path.with_name(f".part-{self._batch_id:06d}-{self._partition:05d}-{self._total[stream]}-{size}")
-        os.replace(path, known)
-        self._open[stream] = known, file
-        return str(known), size
-
-    def abort(self) -> None:
-        for path, file in self._open.values():
-            # closing writes buffered data, and so fails on a full disk; the earlier error is raised
-            with suppress(OSError, pa.ArrowException):
-                file.close()
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+    def _write_joined(self, parts: Sequence[Path | BinaryIO], into: Path | BinaryIO) -> None:
+        """Write the rows of files into one."""
+        writer = None
+        for part in parts:
+            with open_parquet(part) as file:
+                writer = writer or self.open_file(into, file.schema_arrow)
+                for batch in file.iter_batches(ROW_GROUP_ROWS):
+                    writer.write_table(*align_schemas([pa.Table.from_batches([batch])], writer.schema))
+        assert writer is not None
+        writer.close()
 
 
-def publish_files(batch_id: int, folder: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
-    """Rename the hidden files of a batch to their final names; each file is given as hidden path, final path and size.
-
-    It checks all files before it renames the first. If a commit is repeated, they have their final names already.
-    """
-    present = {hidden: _size(hidden) for hidden, _, _ in files}
-    for hidden, final, size in files:
-        found = _size(final) if present[hidden] is None else present[hidden]
-        if found != size:
-            what = "is missing" if found is None else f"has {found:,} bytes instead of {size:,}"
-            raise ConnectorError(
-                f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
-                f"On a cluster {folder} must be a folder that the driver and all workers share under "
-                "this path, and no other program may remove files in it"
-            )
-    try:
-        for hidden, final, _ in files:
-            if present[hidden] is not None:
-                os.replace(hidden, final)
-    except OSError as error:
-        raise ConnectorError(f"batch {batch_id} cannot be committed below {folder}: {error}") from error
+def _file_name(sink: FileSink, batch_id: int, partition: int, stream: str) -> str:
+    return sink.path(stream, batch_id, partition).name
 
 
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+def _local(path: Path | Address) -> Path:
+    assert isinstance(path, Path)
+    return path

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.storage import Address
 
 __all__ = ["open_parquet", "parquet_writer", "read_parquet"]
 
 
-def parquet_writer(path: Path, schema: pa.Schema, compression: str) -> Any:
+def parquet_writer(path: Path | BinaryIO, schema: pa.Schema, compression: str) -> Any:
     """Open a writer of a Parquet file whose pages carry checksums."""
     from pyarrow import parquet  # loads the file systems of Arrow
 
@@ -22,17 +23,19 @@ def parquet_writer(path: Path, schema: pa.Schema, compression: str) -> Any:
     return parquet.ParquetWriter(path, schema, compression=compression, use_dictionary=texts, write_page_checksum=True)
 
 
-def open_parquet(path: str | Path) -> Any:
+def open_parquet(path: str | Path | Address | BinaryIO) -> Any:
     """Open a Parquet file to read; pages that carry a checksum are verified."""
     from pyarrow import parquet
 
-    return parquet.ParquetFile(path, page_checksum_verification=True)
+    return parquet.ParquetFile(path.open() if isinstance(path, Address) else path, page_checksum_verification=True)
 
 
-def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pa.Table:
+def read_parquet(path: str | Path | Address, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a whole Parquet file; a missing or damaged one raises a :class:`ConnectorError` that names it."""
     try:
         with open_parquet(path) as file:
             return file.read(None if columns is None else list(columns))
+    except ConnectorError:
+        raise
     except (pa.ArrowException, OSError) as error:
         raise ConnectorError(f"cannot read {path}: {error}") from error

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import types
@@ -16,6 +17,8 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_sink import FileSink, ParquetSink, TableWriter
 from riot_ops.core.json_rows import json_lines, json_texts
 from riot_ops.core.python_values import from_values
+from riot_ops.core.secret import Secret
+from riot_ops.core.storage import Address
 
 __all__ = ["FILE_SINKS", "CSVSink", "JSONLinesSink"]
 
@@ -30,9 +33,11 @@ class CSVSink(FileSink):
     Parameters
     ----------
     folder : str or Path
-        A path or ``file:`` URI; created if missing.
+        A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
     delimiter : str, default ","
         One ASCII character between cells, neither a quote nor the end of a line.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of an object store; by default those of the environment.
 
     Raises
     ------
@@ -60,8 +65,14 @@ class CSVSink(FileSink):
 
     suffix = "csv"
 
-    def __init__(self, folder: str | Path, *, delimiter: str = ",") -> None:
-        super().__init__(folder)
+    def __init__(
+        self,
+        folder: str | Path | Address,
+        *,
+        delimiter: str = ",",
+        storage_options: Mapping[str, str | Secret] | None = None,
+    ) -> None:
+        super().__init__(folder, storage_options=storage_options)
         if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
             raise ConfigError(
                 f"delimiter must be one ASCII character other than a quote and a line end, got {delimiter!r}"
@@ -78,17 +89,17 @@ class CSVSink(FileSink):
                     )
         return super().bind(schemas)
 
-    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
+    def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
         return _CSVWriter(path, schema, self.delimiter)
 
-    def read_file(self, path: Path, stream: str) -> pa.Table:
+    def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         from pyarrow import csv
 
         schema = (self.schemas or {}).get(stream)
         texts = {} if schema is None else {f.name: _cell_type(f.type) for f in schema}
         try:
             table = csv.read_csv(
-                path,
+                path.open() if isinstance(path, Address) else path,
                 parse_options=csv.ParseOptions(
                     delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=False
                 ),
@@ -111,7 +122,9 @@ class JSONLinesSink(FileSink):
     Parameters
     ----------
     folder : str or Path
-        A path or ``file:`` URI; created if missing.
+        A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of an object store; by default those of the environment.
 
     Examples
     --------
@@ -132,14 +145,17 @@ class JSONLinesSink(FileSink):
 
     suffix = "jsonl"
 
-    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
+    def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
         return _JSONLinesWriter(path, schema)
 
-    def read_file(self, path: Path, stream: str) -> pa.Table:
+    def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         schema = (self.schemas or {}).get(stream)
         try:
-            with path.open("rb") as file:
-                lines = list(file)
+            if isinstance(path, Address):
+                lines = io.BytesIO(path.open().read()).readlines()
+            else:
+                with path.open("rb") as file:
+                    lines = list(file)
             rows = [json.loads(line) for line in lines]
             if schema is None:
                 return pa.Table.from_pylist(rows)
@@ -158,7 +174,7 @@ FILE_SINKS: dict[str, type[FileSink]] = {"parquet": ParquetSink, "csv": CSVSink,
 
 
 class _CSVWriter:
-    def __init__(self, path: Path, schema: pa.Schema, delimiter: str) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: pa.Schema, delimiter: str) -> None:
         from pyarrow import csv
 
         self.schema = schema
@@ -174,15 +190,17 @@ class _CSVWriter:
 
 
 class _JSONLinesWriter:
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: pa.Schema) -> None:
         self.schema = schema
-        self._file = path.open("wb")
+        self._own = isinstance(path, Path)
+        self._file: BinaryIO = path.open("wb") if isinstance(path, Path) else path
 
     def write_table(self, table: pa.Table) -> None:
         self._file.write(json_lines(table))
 
     def close(self) -> None:
-        self._file.close()
+        if self._own:
+            self._file.close()
 
 
 def _is_binary(dtype: pa.DataType) -> bool:

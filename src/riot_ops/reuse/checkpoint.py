@@ -80,8 +80,9 @@ class LocalCheckpoint:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.store = Checkpoint(local_path(folder, "folder").absolute())
-        self._lock = FolderLock([self.store.folder])
+        self.folder: Path = local_path(folder, "folder").absolute()
+        self.store = Checkpoint(self.folder)
+        self._lock = FolderLock([self.folder])
         try:
             path = self.store.latest_path()
             self._saved = CheckpointData(0, False, {}, {}, {}) if path is None else self.store.read(path)

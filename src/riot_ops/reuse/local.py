@@ -279,7 +279,7 @@ class LocalBackend(Driver):
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         if self.checkpoint is not None:
-            check_sink_folders(deployments, self.checkpoint.store.folder)
+            check_sink_folders(deployments, self.checkpoint.folder)
 
     def record_counts(self) -> dict[str, int]:
         with self.locked():

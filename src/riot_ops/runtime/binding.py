@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.file_sink import ParquetSink
-from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
+from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.files import read
@@ -138,7 +138,7 @@ def sinks_by_node(flow: Graph, sinks: Any, out: str | Path | None) -> dict[str, 
             f"{'sinks' if out is None else 'out'} would get nothing; a mapping of name to sink replaces one"
         )
     if sinks is None:
-        sinks = ParquetSink(local_path(out, "out")) if out is not None else MemorySink()
+        sinks = ParquetSink(open_place(out, None, "out")) if out is not None else MemorySink()
     if isinstance(sinks, Sink):
         sinks = dict.fromkeys((name for name in names if name not in own), sinks)
     if not isinstance(sinks, Mapping):

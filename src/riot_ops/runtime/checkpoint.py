@@ -4,6 +4,8 @@ Each checkpoint is a file named by its number of epochs. It appears by a rename,
 A checksum covers the whole file. A damaged one is refused, never skipped in silence: after the user removes it, a run
 continues from the one before, takes back the output since then and writes it again, provided that the sources still
 have the records.
+
+In an object store, which shows a file when it is complete, it is written under its own name.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import struct
 import uuid
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import msgspec
 
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.paths import make_folder, sync
+from riot_ops.core.storage import Address
 from riot_ops.runtime.restart import StepContract
 
 __all__ = ["Checkpoint", "CheckpointData"]
@@ -68,33 +72,39 @@ class CheckpointData(msgspec.Struct):
 
 
 class Checkpoint:
-    """A folder of checkpoints; the newest one counts."""
+    """A folder of checkpoints, on a disk or in an object store; the newest one counts."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | Address) -> None:
         self.folder = folder
 
     @property
     def default_run(self) -> str:
         """The identity of a run whose checkpoint has none: that of its folder."""
-        return uuid.uuid5(uuid.NAMESPACE_URL, str(self.folder.absolute())).hex
+        name = str(self.folder.absolute() if isinstance(self.folder, Path) else self.folder)
+        return uuid.uuid5(uuid.NAMESPACE_URL, name).hex
 
     def exists(self) -> bool:
         """Whether the folder holds a checkpoint."""
         return bool(self._files())
 
-    def latest_path(self) -> Path | None:
+    def latest_path(self) -> Path | Address | None:
         """Return the file that a run continues from, if there is one."""
-        if (self.folder / MANIFEST).exists():
+        marker = self.folder / MANIFEST
+        if marker.size() is not None if isinstance(marker, Address) else marker.exists():
             raise StateError(f"the checkpoint {self.folder} is of a query on Spark; use a new one in process")
         found = self._files()
         return found[-1] if found else None
 
-    def read(self, path: Path) -> CheckpointData:
+    def read(self, path: Path | Address) -> CheckpointData:
         """Read a file; raises :class:`StateError` if it differs in any way from the written one."""
         try:
-            data = path.read_bytes()
+            data = path.read() if isinstance(path, Address) else path.read_bytes()
+        except ConnectorError:
+            raise
         except OSError as error:
             raise ConnectorError(f"the checkpoint {path} cannot be read: {error}") from error
+        if data is None:
+            raise ConnectorError(f"the checkpoint {path} is missing")
         start = len(MAGIC) + HEADER.size
         if not data.startswith(MAGIC) or len(data) < start:
             raise self._damaged(path, "its format is not that of this version")
@@ -108,35 +118,47 @@ class Checkpoint:
             saved = msgspec.msgpack.decode(body, type=CheckpointData)
         except msgspec.MsgspecError as error:
             raise self._damaged(path, str(error)) from None
-        if _number(path) != saved.epoch:
+        if _number(path.name) != saved.epoch:
             raise self._damaged(path, f"it is of epoch {saved.epoch}")
         return saved
 
     def write(self, saved: CheckpointData) -> None:
         """Write a checkpoint, and remove all but the newest ones."""
         body = msgspec.msgpack.encode(saved)
+        head = MAGIC + HEADER.pack(len(body), zlib.crc32(body))
         path = self.folder / f"state-{saved.epoch:012d}.msgpack"
+        if isinstance(path, Address):
+            path.write(head + body)
+            for old in self._files()[:-RETAINED]:
+                assert isinstance(old, Address)
+                old.delete()
+            return
+        assert isinstance(self.folder, Path)
         hidden = self.folder / f".{path.name}"
         try:
             make_folder(self.folder)
             with open(hidden, "wb") as file:
-                file.write(MAGIC + HEADER.pack(len(body), zlib.crc32(body)))
+                file.write(head)
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(hidden, path)
             sync(self.folder)  # after this a source may forget the records before it
             for old in self._files()[:-RETAINED]:
+                assert isinstance(old, Path)
                 old.unlink(missing_ok=True)
         except OSError as error:
             raise ConnectorError(
                 f"the checkpoint {path} cannot be written: {error}; make room or give another folder as checkpoint="
             ) from error
 
-    def _files(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("state-*.msgpack") if _number(path) >= 0)
+    def _files(self) -> Sequence[Path | Address]:
+        if isinstance(self.folder, Address):
+            names = [one.name for one in self.folder.files() if _number(one.name) >= 0]
+            return [self.folder / name for name in sorted(names)]
+        return sorted(path for path in self.folder.glob("state-*.msgpack") if _number(path.name) >= 0)
 
-    def _damaged(self, path: Path, what: str) -> StateError:
+    def _damaged(self, path: Path | Address, what: str) -> StateError:
         before = [one for one in self._files() if one.name < path.name]
         way = (
             f"remove it to continue from the one before, {before[-1].name}: output since then is written again"
@@ -146,6 +168,6 @@ class Checkpoint:
         return StateError(f"the checkpoint {path} is damaged: {what}; {way}")
 
 
-def _number(path: Path) -> int:
-    found = re.fullmatch(r"state-(\d{12,})\.msgpack", path.name)
+def _number(name: str) -> int:
+    found = re.fullmatch(r"state-(\d{12,})\.msgpack", name)
     return int(found[1]) if found else -1

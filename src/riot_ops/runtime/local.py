@@ -18,9 +18,9 @@ from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
-from riot_ops.core.paths import local_path
 from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
+from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
@@ -120,7 +120,8 @@ def run(
     source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
-        By default Parquet files below ``out`` if that is given, else memory.
+        By default Parquet files below ``out``, a folder or an address such as ``s3://bucket/folder``, if that is given,
+        else memory.
     batch_size : int, optional
         Maximum records in a batch; by default 131,072, with one core 262,144. If steps make more records of it than
         524,288, a step that reads them processes the batch in parts.
@@ -137,8 +138,9 @@ def run(
         in order.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a batch.
-    checkpoint : path, optional
-        Folder for offsets and state: a later run with the same folder continues there.
+    checkpoint : path or address, optional
+        Folder for offsets and state, also in an object store (``s3://…``): a later run with the same folder continues
+        there.
     restart : "same" or "compatible", default "same"
         Whether a run may continue from a checkpoint of a dataflow that differs. "compatible" keeps the state of the
         steps that did not change, by their ids, and starts others empty; ``result.restart`` says which. What would be
@@ -181,7 +183,7 @@ def run(
         epoch_rows=epoch_rows,
         epoch_s=epoch_s,
         progress=progress,
-        checkpoint=None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
+        checkpoint=None if checkpoint is None else Checkpoint(open_place(checkpoint, None, "checkpoint")),
         restart=restart,
         kinds={name: source_kind(one) for name, one in merge_sources(flow, bound).items()},
         overwrite=overwrite,
@@ -189,7 +191,7 @@ def run(
     )
     job = _Job(setup)
     folders = [folder for sink in targets.values() for folder in sink.folders()]
-    if setup.checkpoint is not None:
+    if setup.checkpoint is not None and isinstance(setup.checkpoint.folder, Path):
         folders.append(setup.checkpoint.folder)
     try:
         with FolderLock(folders), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:

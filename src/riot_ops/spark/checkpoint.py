@@ -38,6 +38,13 @@ if TYPE_CHECKING:
 __all__ = ["SparkCheckpoint"]
 
 FORMAT = 2
+#: By scheme, what brings its file system.
+_LIBRARIES = {
+    "s3": " (hadoop-aws, whose addresses begin with s3a:)",
+    "s3a": " (hadoop-aws)",
+    "abfss": " (hadoop-azure)",
+    "gs": " (gcs-connector)",
+}
 
 _log = logging.getLogger("riot_ops")
 
@@ -92,7 +99,8 @@ class SparkCheckpoint:
         except (Py4JError, PySparkException):
             raise ConfigError(
                 f"checkpoint has the scheme {scheme}:, for which this Spark has no file system: add its "
-                "library to the session, or give a folder (path or file:///…) that the driver and all workers see"
+                f"library to the session{_LIBRARIES.get(scheme, '')}, or give a folder (path or file:///…) that the "
+                "driver and all workers see"
             ) from None
 
     def exists(self) -> bool:

@@ -79,10 +79,10 @@ def check_driver_files(
     found = list(files_of_tasks(flow))
     for name, sink in (sinks or {}).items():
         if not sink.in_process:
-            folders = sink.folders()
-            found += [
-                _sink_folder(name, f) for f in ([sink.folder] if folders and isinstance(sink, FileSink) else folders)
-            ]
+            folders = sink.folders()  # none for an address
+            if folders and isinstance(sink, FileSink) and isinstance(sink.folder, Path):
+                folders = [sink.folder]
+            found += [_sink_folder(name, folder) for folder in folders]
     if checkpoint is not None:
         remedy = f"{SHARED.format(what='a folder')}, or a URI of a store such as s3a:// or hdfs://"
         found.append(DriverFile(f"the checkpoint {checkpoint} of the driver", str(checkpoint), remedy, marked=True))

@@ -354,6 +354,15 @@ class Moto(Service):
     def urls(self) -> dict[str, str]:
         return {"S3 endpoint": self.endpoint}
 
+    def settings(self) -> dict[str, str]:
+        """Return the variables of the environment with which clients of S3 find it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": self.region,
+        }
+
     def create_bucket(self, name: str) -> str:
         """Create a bucket, and return its URL."""
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310 (on loopback)

@@ -21,7 +21,8 @@ from riot_ops.connectors.delta.location import TableLocation, check_storage_opti
 from riot_ops.connectors.delta.types import delta_schema, fits
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError, did_you_mean, value_text
-from riot_ops.core.file_sink import CODECS, MAX_HELD_BATCHES, ROW_GROUP_ROWS
+from riot_ops.core.file_sink import CODECS
+from riot_ops.core.file_writer import MAX_HELD_BATCHES, ROW_GROUP_ROWS
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import sync
 from riot_ops.core.secret import Secret
