@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from riot_ops.connectors.iceberg.sink import IcebergSink
     from riot_ops.connectors.iceberg.source import IcebergSource
     from riot_ops.connectors.influx_sink import InfluxSink
+    from riot_ops.connectors.kafka.sink import KafkaSink
+    from riot_ops.connectors.kafka.source import KafkaSource
     from riot_ops.connectors.mqtt.sink import MQTTSink
     from riot_ops.connectors.mqtt.source import MQTTSource
     from riot_ops.connectors.postgres_sink import PostgresSink
@@ -22,6 +24,8 @@ __all__ = [
     "IcebergSink",
     "IcebergSource",
     "InfluxSink",
+    "KafkaSink",
+    "KafkaSource",
     "MQTTSink",
     "MQTTSource",
     "PostgresSink",
@@ -35,6 +39,8 @@ _MODULES = {
     "IcebergSink": "riot_ops.connectors.iceberg.sink",
     "IcebergSource": "riot_ops.connectors.iceberg.source",
     "InfluxSink": "riot_ops.connectors.influx_sink",
+    "KafkaSink": "riot_ops.connectors.kafka.sink",
+    "KafkaSource": "riot_ops.connectors.kafka.source",
     "MQTTSink": "riot_ops.connectors.mqtt.sink",
     "MQTTSource": "riot_ops.connectors.mqtt.source",
     "PostgresSink": "riot_ops.connectors.postgres_sink",

@@ -54,6 +54,9 @@ class Sink(ABC):
 
     #: Whether it must run in the process that started the dataflow, because it shows or stores objects there.
     in_process: ClassVar[bool] = False
+    #: Whether a commit is final, as that of a broker's transaction. A run in process then writes its checkpoint before
+    #: the commit, and continues from it only if :meth:`last_committed` says that the commit took place.
+    transactional: bool = False
 
     @abstractmethod
     def writer(self, batch_id: int, partition: int) -> Writer:
@@ -61,6 +64,13 @@ class Sink(ABC):
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         """Make a batch visible; may be called again for the same batch after a crash."""
+
+    def last_committed(self) -> int | None:
+        """Return the number of the last batch that this run has committed; None if there is none.
+
+        Only a transactional sink needs it.
+        """
+        return None
 
     def abort(self, batch_id: int) -> None:
         """Discard what writers have finished of a batch that failed; :meth:`recover` removes what this leaves."""

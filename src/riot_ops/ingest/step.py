@@ -26,6 +26,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, v
 from riot_ops.core.nested_columns import flat_list
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.python_values import from_values
+from riot_ops.core.rejection import REJECTED, REJECTION
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import parse_heartbeat
 from riot_ops.ingest.renumber import Renumber
@@ -44,10 +45,6 @@ __all__ = [
     "ingest_batch",
     "mark_rejected",
 ]
-
-#: Column in which a source marks the records that it could not read; null for all others. A batch may lack it.
-REJECTED = "_rejected"
-REJECTION = pa.struct([("reason", pa.string()), ("message", pa.string()), ("raw", pa.string())])
 
 #: The types of fields with a fixed meaning.
 RESERVED_TYPES = {"seq": pa.int64(), "ordinal": pa.int64(), "event_time": TIMESTAMP}

@@ -353,6 +353,13 @@ class ProbedSink(Sink):
     def resume(self, batch_id: int) -> None:
         self.sink.resume(batch_id)
 
+    @property
+    def transactional(self) -> bool:  # type: ignore[override]
+        return self.sink.transactional
+
+    def last_committed(self) -> int | None:
+        return self.sink.last_committed()
+
     def identify(self, run: str) -> None:
         self.sink.identify(run)
 

@@ -95,6 +95,10 @@ class Checkpoint:
         found = self._files()
         return found[-1] if found else None
 
+    def path_of(self, epoch: int) -> Path | Address | None:
+        """Return the file with this many epochs, if it is still there."""
+        return next((path for path in self._files() if _number(path.name) == epoch), None)
+
     def read(self, path: Path | Address) -> CheckpointData:
         """Read a file; raises :class:`StateError` if it differs in any way from the written one."""
         try:

@@ -166,6 +166,12 @@ def run(
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
+    final = [name for name, sink in targets.items() if sink.transactional]
+    if len(final) > 1:
+        raise ConfigError(
+            f"the sinks {final[0]!r} and {final[1]!r} are transactional, but one checkpoint can only go with one "
+            "transaction; let one sink take both streams, with {stream} in its topic"
+        )
     engine, pipeline = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
     alone = pipeline is None and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)
@@ -424,10 +430,12 @@ class _Job:
         self.summary.messages, self.summary.batches = self.committed
 
     def _commit(self, message: Any) -> None:
+        final = {name: sink for name, sink in self.setup.sinks.items() if sink.transactional}
         for name, sink in self.setup.sinks.items():
-            sink.commit(self.epoch, [message["sinks"][name]])
-            if self.setup.checkpoint is not None:
-                sink.sync(self.epoch)
+            if name not in final:
+                sink.commit(self.epoch, [message["sinks"][name]])
+                if self.setup.checkpoint is not None:
+                    sink.sync(self.epoch)
         rows, reasons, steps = self.counts  # of the epochs before: after an interrupt this may be the second time
         self.summary.rows, self.summary.reasons, self.summary.steps = dict(rows), dict(reasons), dict(steps)
         self.summary.count(message["rows"], message["reasons"], message["steps"])
@@ -437,6 +445,8 @@ class _Job:
         self.epoch += 1
         if self.setup.checkpoint is not None:
             self._save()
+        for name, sink in final.items():  # a restart continues from this checkpoint only if this has taken place
+            sink.commit(self.epoch - 1, [message["sinks"][name]])
         for name, source in self.setup.sources.items():
             source.commit(self.offsets[name])
         self.log.committed(self.summary)
@@ -477,15 +487,21 @@ class _Job:
             )
         if self.setup.restart == "compatible":
             self.report = self._plan_restart(saved, str(path))
+        self.run_id = saved.run or self.setup.checkpoint.default_run
+        for sink in self.setup.sinks.values():
+            sink.identify(self.run_id)
+        saved = self._committed(saved, path)
         if differs:
             self._change(saved, str(path))
             return
         self.setup.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
-        self.run_id = saved.run or self.setup.checkpoint.default_run
         for sink in self.setup.sinks.values():
-            sink.identify(self.run_id)
             sink.recover(self.epoch)
+
+    def _is_added(self, name: str) -> bool:
+        """Whether a sink was not part of the dataflow that wrote the checkpoint."""
+        return self.report is not None and self.setup.sink_nodes[name] <= {*self.report.added_sinks}
 
     def _plan_restart(self, saved: CheckpointData, path: str) -> RestartReport:
         where = f"the checkpoint {path}"
@@ -503,8 +519,28 @@ class _Job:
             self.setup.engine.restore({step: kept_state(saved.state[step], self.contracts[step], where)})
         self.offsets |= {name: saved.offsets[name] for name in self.offsets if name in saved.offsets}
         self.epoch, self.ended = saved.epoch + 1, saved.ended
-        self.run_id = saved.run or self.setup.checkpoint.default_run
         sinks = AddedSinks(self.setup.sinks, self.setup.sink_nodes, self.setup.overwrite)
         sinks.begin(self.report, self.run_id, saved.epoch)
         _log.info("the dataflow %r continues from %s: %s", self.setup.flow.name, path, self.report)
         self._save()
+        for sink in self.setup.sinks.values():
+            if sink.transactional:
+                sink.commit(saved.epoch, [])
+
+    def _committed(self, saved: CheckpointData, path: object) -> CheckpointData:
+        """Return the checkpoint whose epochs are committed: this one, or the one before if its transaction was not."""
+        assert self.setup.checkpoint is not None
+        for name, sink in self.setup.sinks.items():
+            if not sink.transactional or self._is_added(name):
+                continue
+            last = sink.last_committed()
+            done = 0 if last is None else last + 1
+            before = self.setup.checkpoint.path_of(saved.epoch - 1)
+            if done == saved.epoch - 1 and before is not None:
+                saved = self.setup.checkpoint.read(before)
+            if done != saved.epoch:
+                raise StateError(
+                    f"the checkpoint {path} has {saved.epoch} epochs, but the sink {name!r} has committed {done} of "
+                    "this run: it is not the checkpoint with which the sink was written"
+                )
+        return saved

@@ -380,8 +380,8 @@ class Tansu(Service):
     ----------
     store : Moto, optional
         Keeps the data, also over :meth:`kill`; by default the broker keeps them in memory.
-    certificates : Path, optional
-        Folder with ``server.crt`` and ``server.key``: the broker then talks TLS only.
+    advertised : str, optional
+        The ``host:port`` that it names to clients, such as that of a proxy; by default its own.
     authentication : bool, default False
         Whether clients must log in.
 
@@ -399,15 +399,15 @@ class Tansu(Service):
         folder: Path | None = None,
         *,
         store: Moto | None = None,
-        certificates: Path | None = None,
+        advertised: str | None = None,
         authentication: bool = False,
     ) -> None:
         super().__init__(folder)
         self._store = store
-        self._certificates = certificates
+        self._advertised = advertised
         self._authentication = authentication
         self._port = free_port()
-        self.servers: str = f"{'localhost' if certificates else '127.0.0.1'}:{self._port}"
+        self.servers: str = f"127.0.0.1:{self._port}"
         self._bucket = f"{self.bucket}-{self._port}"
 
     def prepare(self) -> None:
@@ -425,12 +425,13 @@ class Tansu(Service):
             raise ConnectorError(f"tansu is not installed: {error}") from None
         listener = f"tcp://127.0.0.1:{self._port}"
         command = [found, "broker", "--listener-url", listener]
-        command += ["--advertised-listener-url", f"tcp://{self.servers}"]
+        command += ["--advertised-listener-url", f"tcp://{self._advertised or self.servers}"]
         command += ["--storage-engine", "memory://riot/" if self._store is None else f"s3://{self._bucket}/"]
-        if self._certificates is not None:
-            command += ["--cert", str(self._certificates / "server.crt")]
-            command += ["--key", str(self._certificates / "server.key")]
         return [*command, "--authentication"] if self._authentication else command
+
+    def stop(self) -> None:
+        """Kill it: its data are in the store, or lost anyway, and its own way takes 5 s."""
+        self.kill()
 
     def environment(self) -> dict[str, str]:
         if self._store is None:

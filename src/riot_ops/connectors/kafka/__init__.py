@@ -1,0 +1,1 @@
+"""Kafka: a source, a sink, and clients of brokers."""
