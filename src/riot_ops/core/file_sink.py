@@ -93,6 +93,9 @@ class FileSink(Sink):
             return []
         return [self.folder / stream for stream in sorted(self.schemas or ())]
 
+    def worker_folders(self) -> list[Path]:
+        return [self.folder] if isinstance(self.folder, Path) and self.folders() else []
+
     def table(self, stream: str) -> pa.Table:
         """Return all records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
         before = None

@@ -86,6 +86,10 @@ class Sink(ABC):
         """Return the folders that no other run may use at the same time."""
         return []
 
+    def worker_folders(self) -> list[Path]:
+        """Return the folders of this machine that the workers of a cluster must see; by default all its folders."""
+        return self.folders()
+
     def table(self, stream: str) -> pa.Table:
         """Return all committed records of a stream; KeyError if this sink cannot return them."""
         raise KeyError(

@@ -338,6 +338,9 @@ class ProbedSink(Sink):
     def folders(self) -> list[Path]:
         return self.sink.folders()
 
+    def worker_folders(self) -> list[Path]:
+        return self.sink.worker_folders()
+
     def table(self, stream: str) -> pa.Table:
         return self.sink.table(stream)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.file_sink import FileSink
 from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
@@ -79,10 +78,7 @@ def check_driver_files(
     found = list(files_of_tasks(flow))
     for name, sink in (sinks or {}).items():
         if not sink.in_process:
-            folders = sink.folders()  # none for an address
-            if folders and isinstance(sink, FileSink) and isinstance(sink.folder, Path):
-                folders = [sink.folder]
-            found += [_sink_folder(name, folder) for folder in folders]
+            found += [_sink_folder(name, folder) for folder in sink.worker_folders()]
     if checkpoint is not None:
         remedy = f"{SHARED.format(what='a folder')}, or a URI of a store such as s3a:// or hdfs://"
         found.append(DriverFile(f"the checkpoint {checkpoint} of the driver", str(checkpoint), remedy, marked=True))

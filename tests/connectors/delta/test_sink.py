@@ -17,7 +17,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors import DeltaSink
+from riot_ops.connectors import DeltaSink, DeltaSource
 from riot_ops.core.errors import ConfigError, ConnectorError
 
 deltalake = pytest.importorskip("deltalake")
@@ -544,6 +544,14 @@ def test_folder_that_cannot_be_written_is_named(tmp_path):
 def test_secrets_of_a_store_are_not_shown(tmp_path):
     sink = DeltaSink("s3://bucket/lake", storage_options={"aws_secret_access_key": ro.Secret("pa55word")})
     assert "pa55word" not in repr(sink.location) + repr(vars(sink))
+
+
+def test_folders_that_workers_must_see(tmp_path):
+    sink = DeltaSink(tmp_path / "lake", tables={"out": f"file://{tmp_path}/x", "more": "s3://bucket/more"})
+    assert sink.worker_folders() == [tmp_path / "lake", tmp_path / "x"]
+    assert DeltaSink("s3://bucket/lake").worker_folders() == []
+    assert DeltaSource(tmp_path).local_files() == [str(tmp_path)]
+    assert DeltaSource("s3://bucket/lake").local_files() == []
 
 
 # -- care ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors import IcebergSink
+from riot_ops.connectors import IcebergSink, IcebergSource
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 
 pytest.importorskip("pyiceberg")
@@ -331,3 +331,12 @@ def test_layouts_do_not_show_settings_of_the_store(tmp_path):
     sink.begin(False)
     assert "pa55word" not in f"{sink.layouts}{vars(sink)}"
     assert json.loads(sink.layouts["out"].metadata)["format-version"] == 2
+
+
+def test_folders_that_workers_must_see(tmp_path):
+    given = settings(tmp_path)
+    assert IcebergSink("bronze", catalog=given).worker_folders() == [tmp_path / "lake"]
+    assert IcebergSource("bronze.x", catalog=given).local_files() == [str(tmp_path / "lake")]
+    for elsewhere in ("default", given | {"warehouse": "s3://bucket"}, {"type": "rest", "uri": "http://host"}):
+        assert IcebergSink("bronze", catalog=elsewhere).worker_folders() == []
+        assert IcebergSource("bronze.x", catalog=elsewhere).local_files() == []

@@ -149,6 +149,10 @@ class DeltaSink(Sink):
             raise ConfigError(f"tables: the table of stream {stream!r} must be a name or an address, got {name!r}")
         return self.location.child(name)
 
+    def worker_folders(self) -> list[Path]:
+        named = [self.table_location(stream).local for stream in self.tables]
+        return sorted({place for place in (self.location.local, *named) if place is not None})
+
     # -- before a run --------------------------------------------------------------------------------
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> DeltaSink:

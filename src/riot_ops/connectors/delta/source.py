@@ -105,6 +105,9 @@ class DeltaSource(TableSource):
     def label(self) -> str:
         return f"the Delta table {self.location.address}"
 
+    def local_files(self) -> list[str]:
+        return [] if self.location.local is None else [self.location.address]
+
     def table_columns(self) -> pa.Schema:
         return pa.schema(self._log.table(self.version).schema().to_arrow())
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from riot_ops.connectors.delta.location import REMEDIES
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, RiotError, excerpt
+from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.secret import Secret
 
 __all__ = ["TableCatalog", "check_catalog", "table_name"]
@@ -73,6 +75,12 @@ class TableCatalog:
                 return load_catalog(self.settings)
             plain = {n: v.reveal() if isinstance(v, Secret) else v for n, v in self.settings.items()}
             return load_catalog(plain.pop("name", "default"), **plain)
+
+    @property
+    def warehouse(self) -> Path | None:
+        """The folder of the tables, if the settings name one of this machine."""
+        found = None if isinstance(self.settings, str) else self.settings.get("warehouse")
+        return local_path(found).absolute() if isinstance(found, str) and scheme_of(found) in ("", "file") else None
 
     @property
     def address(self) -> str:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -127,6 +128,9 @@ class IcebergSink(Sink):
         """Return the name of the table of a stream."""
         parts = table_name(self.tables.get(stream, stream), f"tables: the table of stream {stream!r}")
         return parts if len(parts) > 1 else (*self.namespace, *parts)
+
+    def worker_folders(self) -> list[Path]:
+        return [] if self.catalog.warehouse is None else [self.catalog.warehouse]
 
     # -- before a run --------------------------------------------------------------------------------
 

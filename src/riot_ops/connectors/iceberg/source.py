@@ -110,6 +110,9 @@ class IcebergSource(TableSource):
     def label(self) -> str:
         return f"the table {'.'.join(self.table)}"
 
+    def local_files(self) -> list[str]:
+        return [] if self.catalog.warehouse is None else [str(self.catalog.warehouse)]
+
     def _loaded(self, refresh: bool = False) -> Any:
         """Return the table; its version is the sequence number of a snapshot."""
         from pyiceberg.exceptions import NoSuchTableError
