@@ -153,7 +153,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "fofir_ramp": ("(float, float)", "Ends of the ramp of the ratio."),
     "fofir_weight": ("float", "Weight of each score in the total."),
     "fold": ("bool", "Whether equal steps within a dataflow become one."),
-    "folder": ("str or Path", "Folder of files to write or read."),
+    "folder": ("str or Path or Address", "Folder of files to write or read."),
     "follow": ("bool", "Whether to wait for more: lines of the last file, or versions of a table."),
     "form": ("choice", "Form of the application."),
     "format": ("choice", "Name of a format, of the input or of a chart."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError,
 from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.secret import Secret
 
-__all__ = ["TableLocation", "check_storage_options", "deltalake"]
+__all__ = ["TableLocation", "deltalake"]
 
 #: Kinds of addresses that delta-rs has a store for.
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl")
+#: The setting with another address of S3; where it has no TLS, delta-rs wants to be told that this is meant.
+ENDPOINT = "aws_endpoint_url"
 #: By a part of a message, what helps.
 REMEDIES = (
     (
@@ -43,19 +46,6 @@ def deltalake() -> ModuleType:
     except ImportError:
         raise MissingExtraError("a Delta table", "delta") from None
     return module
-
-
-def check_storage_options(options: Any) -> dict[str, str | Secret]:
-    """Return the settings of a store if they are texts and secrets by name; an error shows no value."""
-    if not isinstance(options, Mapping):
-        raise ConfigError(f"storage_options must be a mapping of name to text or Secret, got {type(options).__name__}")
-    for name, value in options.items():
-        if not isinstance(name, str) or not isinstance(value, str | Secret):
-            raise ConfigError(
-                f"storage_options[{name!r}] must be a text, or a Secret for what must not be shown, "
-                f"got {type(value).__name__}"
-            )
-    return dict(options)
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,9 @@ class TableLocation:
     @property
     def storage_options(self) -> dict[str, str]:
         """The settings in plain text, for delta-rs."""
-        return {name: v.reveal() if isinstance(v, Secret) else v for name, v in self.options.items()}
+        plain = {name: v.reveal() if isinstance(v, Secret) else v for name, v in self.options.items()}
+        endpoint = next((v for n, v in plain.items() if n.lower() == ENDPOINT), os.environ.get(ENDPOINT.upper(), ""))
+        return {"aws_allow_http": "true", **plain} if endpoint.startswith("http:") else plain
 
     @cached_property
     def files(self) -> Any:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from riot_ops.connectors.delta.data_files import DataFiles, FileLayout, WrittenFile
-from riot_ops.connectors.delta.location import TableLocation, check_storage_options, deltalake
+from riot_ops.connectors.delta.location import TableLocation, deltalake
 from riot_ops.connectors.delta.types import delta_schema, fits
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError, did_you_mean, value_text
@@ -27,6 +27,7 @@ from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import sync
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Message, Sink, Writer
+from riot_ops.core.storage import check_storage_options
 
 __all__ = ["DeltaSink"]
 

@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.connectors.delta.location import TableLocation, check_storage_options, deltalake
+from riot_ops.connectors.delta.location import TableLocation, deltalake
 from riot_ops.connectors.delta.log import DeltaLog
 from riot_ops.connectors.delta.types import fits
 from riot_ops.connectors.table_source import ChangedFile, TableSource, file_rows, numbers
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.secret import Secret
+from riot_ops.core.storage import check_storage_options
 
 __all__ = ["DeltaSource"]
 
