@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from riot_ops.ingest.files import read
     from riot_ops.ingest.memory_source import MemorySource
     from riot_ops.ingest.silence import HeartbeatSource
+    from riot_ops.measure.json_log import JSONFormatter
     from riot_ops.measure.probe import Probe
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
@@ -57,6 +58,7 @@ __all__ = [
     "Dataflow",
     "Distribution",
     "HeartbeatSource",
+    "JSONFormatter",
     "JSONLinesSink",
     "KeyedStream",
     "MemorySink",
@@ -107,6 +109,7 @@ _MODULES = {
     "MemorySink": "riot_ops.core.sink",
     "MemorySource": "riot_ops.ingest.memory_source",
     "ParquetSink": "riot_ops.core.file_sink",
+    "JSONFormatter": "riot_ops.measure.json_log",
     "Probe": "riot_ops.measure.probe",
     "Session": "riot_ops.runtime.session",
     "Sink": "riot_ops.core.sink",

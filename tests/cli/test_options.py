@@ -84,10 +84,12 @@ RUN = {
     "--models": ("m", "models", "m"),
     "--broker": ("memory://b", "broker", "memory://b"),
     "--servers": (None, "servers", True),
+    "--log-json": ("log.jsonl", "log_json", "log.jsonl"),
     "--verbose": (None, "verbose", True),
 }
 #: Other options, with the test that fails if the option is ignored.
 TESTED_ELSEWHERE = {
+    "checkpoint show --json": "cli/test_checkpoint.py::test_show_and_check",
     "--version": "cli/test_main.py::test_version_is_printed",
     "run --set": "cli/test_application_job.py::test_file_parameter_and_seed_change_results",
     "run --list": "cli/test_run.py::test_list_names_every_application",

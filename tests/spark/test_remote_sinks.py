@@ -11,6 +11,7 @@ import riot_ops as ro
 from riot_ops import streams
 from riot_ops import tasks as t
 from riot_ops.connectors import HTTPSink, InfluxSink, PostgresSink
+from riot_ops.runtime.checkpoint_report import checkpoint_problems, describe_checkpoint
 from riot_ops.testing.services import Postgres
 from tests.connectors.http_server import Recorder
 from tests.connectors.test_line_protocol import parse
@@ -37,6 +38,7 @@ def test_each_record_arrives_once_over_a_restart(spark, tmp_path):
         options = {"sinks": sinks, "checkpoint": tmp_path / "checkpoint", "max_records": 25}
         query = flow.start(spark, source=source, **options)
         query.wait()
+        status = query.status()
         query = flow.start(spark, source=source, **options)  # continues, and finds nothing new
         query.wait()
         with psycopg.connect(server.url, password="never-shown") as connection:
@@ -54,3 +56,23 @@ def test_each_record_arrives_once_over_a_restart(spark, tmp_path):
     assert sorted((tags["sensor_id"], fields["value"]) for _, tags, fields, _ in points) == sorted(
         (row["sensor_id"], row["value"]) for row in wanted.to_pylist()
     )
+    # what the commands on checkpoints and the status say of this query
+    checkpoint = tmp_path / "checkpoint"
+    assert (status["active"], status["messages"], status["records"]["mean"]) == (False, 60, wanted.num_rows)
+    assert status["rejected"] == status["late"] == 0 and status["state_keys"] > 0
+    json.dumps(status)
+    found = describe_checkpoint(checkpoint)
+    assert (found["runner"], found["committed"], found["partitions"]) == ("spark", batches, query._setup.partitions)
+    assert found["positions"]["raw"]["ended"] and found["steps"] == {"mean": {"task": "moving_average"}}
+    assert sum(found["state_bytes"].values()) > 0 and list(checkpoint_problems(checkpoint)) == []
+    _spoil(checkpoint / "riot_ops.json")
+    _spoil(checkpoint / "offsets" / "0")
+    problems = list(checkpoint_problems(checkpoint))
+    assert len(problems) == 2 and all("damaged: the checksum does not fit" in one for one in problems), problems
+
+
+def _spoil(path):
+    """Change a digit of a file."""
+    text = path.read_text()
+    place = max(i for i, c in enumerate(text) if c.isdigit())
+    path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])

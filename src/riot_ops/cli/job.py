@@ -116,6 +116,7 @@ class Job:
     spans: int | None = None
     start: int | None = None
     verbose: bool = False
+    log_json: str | None = None
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
     _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
@@ -250,7 +251,7 @@ class Job:
                 raise
 
     def _run(self, console: Console) -> Summary:
-        with show_log(verbose=self.verbose), announce_interrupts(console):
+        with show_log(verbose=self.verbose, json_lines=self.log_json), announce_interrupts(console):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from riot_ops import __version__
+from riot_ops.cli import checkpoint as cli_checkpoint
 from riot_ops.cli import plan as cli_plan
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
@@ -145,6 +146,7 @@ def show(
 app.command("plan", epilog=cli_plan.EXAMPLES)(cli_plan.plan)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
+app.add_typer(cli_checkpoint.app, name="checkpoint")
 add_plugins(app)
 
 

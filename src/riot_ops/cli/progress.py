@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from riot_ops.core.errors import escape_control
+from riot_ops.core.errors import ConfigError, escape_control
+from riot_ops.measure.json_log import PROGRESS_LOGGER, JSONFormatter
 from riot_ops.measure.metrics import Summary
 
 __all__ = ["Progress", "Rate", "announce_interrupts", "redirect_stderr", "run_in_thread", "show_log"]
@@ -174,18 +175,42 @@ class _ToStderr(logging.Handler):
 
 
 @contextlib.contextmanager
-def show_log(*, verbose: bool = False) -> Iterator[None]:
-    """Print the warnings of the library, one per line; with ``verbose`` also what runs say at level INFO."""
-    handler, log = _ToStderr(logging.INFO if verbose else logging.WARNING), logging.getLogger("riot_ops")
-    before = log.level
-    log.addHandler(handler)
-    if verbose and log.getEffectiveLevel() > logging.INFO:
+def show_log(*, verbose: bool = False, json_lines: str | None = None) -> Iterator[None]:
+    """Print the warnings of the library, one per line; with ``verbose`` also what runs say at level INFO.
+
+    ``json_lines`` is a file to which all messages and the progress after each commit go as JSON, ``-`` standard error
+    instead of the text.
+    """
+    handlers: list[logging.Handler] = []
+    if json_lines is not None:
+        handlers.append(_json_handler(json_lines))
+    if json_lines != "-":
+        handlers.append(_ToStderr(logging.INFO if verbose else logging.WARNING))
+    log, progress = logging.getLogger("riot_ops"), logging.getLogger(PROGRESS_LOGGER)
+    before, before_progress = log.level, progress.level
+    for handler in handlers:
+        log.addHandler(handler)
+    if (verbose or json_lines is not None) and log.getEffectiveLevel() > logging.INFO:
         log.setLevel(logging.INFO)
+    if json_lines is not None:
+        progress.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for handler in handlers:
+            log.removeHandler(handler)
+            handler.close()
         log.setLevel(before)
+        progress.setLevel(before_progress)
+
+
+def _json_handler(place: str) -> logging.Handler:
+    try:
+        handler = logging.StreamHandler(sys.stderr) if place == "-" else logging.FileHandler(place, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--log-json cannot be written: {error}") from None
+    handler.setFormatter(JSONFormatter())
+    return handler
 
 
 @contextlib.contextmanager

@@ -202,6 +202,14 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print what the run logs: connections, commits, rejects, lag.")
     ] = False,
+    log_json: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write log messages, and the progress after each commit, to a file as one JSON object per line; "
+            "- is standard error.",
+        ),
+    ] = None,
     list_names: Annotated[bool, typer.Option("--list", help="List the applications and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
 ) -> None:

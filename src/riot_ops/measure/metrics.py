@@ -106,6 +106,9 @@ class Summary:
         Batches (micro-batches) run.
     buffered : int
         In process: the most bytes that waited between the sources and the steps.
+    state_keys : int
+        Keys with state after the last commit, over all steps; on Spark in the buckets of the last micro-batch that had
+        records.
 
     Examples
     --------
@@ -126,8 +129,35 @@ class Summary:
     seconds: float = 0.0
     batches: int = 0
     buffered: int = 0
+    state_keys: int = 0
     latency: Latency = field(default_factory=Latency)
     _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    @property
+    def late(self) -> int:
+        """Records that were rejected because they came too late."""
+        return sum(n for reason, n in self.reasons.items() if reason.endswith(": late"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON-able data; see ``docs/howto/operate.md``.
+
+        >>> Summary(messages=4, rows={"avg": 3}, seconds=0.5).to_dict()["messages_per_second"]
+        8.0
+        """
+        lag = self.latency.last_s()
+        return {
+            "messages": self.messages,
+            "messages_per_second": round(self.throughput, 3),
+            "records": dict(self.rows),
+            "rejected": self.errors,
+            "late": self.late,
+            "reasons": dict(self.reasons),
+            "batches": self.batches,
+            "seconds": round(self.seconds, 3),
+            "lag_seconds": None if math.isnan(lag) else round(lag, 3),
+            "state_keys": self.state_keys,
+            "buffered_bytes": self.buffered,
+        }
 
     def count(self, rows: Mapping[str, int], reasons: Mapping[str, int], steps: Mapping[str, tuple[int, int]]) -> None:
         """Add the counts of a batch."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from riot_ops.core.errors import escape_control
+from riot_ops.measure.json_log import EVENT, PROGRESS_LOGGER
 from riot_ops.measure.metrics import Summary
 
 __all__ = ["LAG_SECONDS", "LOG_SECONDS", "RunLog"]
@@ -17,10 +18,14 @@ LOG_SECONDS = 60.0
 LAG_SECONDS = 10.0
 
 _log = logging.getLogger("riot_ops.run")
+_progress = logging.getLogger(PROGRESS_LOGGER)
 
 
 class RunLog:
     """Writes at most one message of each kind a minute; none has the content of records.
+
+    After each commit it also writes the progress to the logger ``riot_ops.progress``, at level DEBUG, for programs that
+    read log lines as JSON.
 
     Parameters
     ----------
@@ -42,7 +47,10 @@ class RunLog:
 
     def started(self, runner: str, *, continued: bool) -> None:
         """Log the start of the run."""
-        _log.info("the dataflow %r runs %s%s", self._name, runner, ", continued from its checkpoint" * continued)
+        _log.info(
+            "the dataflow %r runs %s%s", self._name, runner, ", continued from its checkpoint" * continued,
+            extra={EVENT: {"event": "started", "dataflow": self._name, "runner": runner, "continued": continued}},
+        )  # fmt: skip
 
     def committed(self, summary: Summary) -> None:
         """Log the progress, new rejections, and whether the run keeps up."""
@@ -54,8 +62,20 @@ class RunLog:
                 self._name, f"{summary.messages:,}", f"{rate:,.0f}", f"{summary.errors:,}",
             )  # fmt: skip
             self._first_commit, self._committed_at, self._messages = False, now, summary.messages
+        if _progress.isEnabledFor(logging.DEBUG):
+            _progress.debug(
+                "the dataflow %r has committed", self._name, extra={EVENT: self._event("progress", summary)}
+            )
         self._log_rejections(summary, now)
         self._log_lag(summary, now)
+
+    def _event(self, event: str, summary: Summary) -> dict[str, object]:
+        return {
+            "event": event,
+            "dataflow": self._name,
+            **summary.to_dict(),
+            "seconds": round(self._clock() - self._began, 3),
+        }
 
     def _log_rejections(self, summary: Summary, now: float) -> None:
         more = {name: n - self._rejected.get(name, 0) for name, n in summary.reasons.items()}
@@ -90,4 +110,5 @@ class RunLog:
         _log.info(
             "the dataflow %r %s after %.1f s: %s messages are committed, %s records were rejected",
             self._name, how, self._clock() - self._began, f"{summary.messages:,}", f"{summary.errors:,}",
+            extra={EVENT: self._event("ended", summary) | {"error": None if error is None else type(error).__name__}},
         )  # fmt: skip

@@ -87,6 +87,10 @@ class Checkpoint:
         """Whether the folder holds a checkpoint."""
         return bool(self._files())
 
+    def paths(self) -> Sequence[Path | Address]:
+        """Return the files, the newest last."""
+        return self._files()
+
     def latest_path(self) -> Path | Address | None:
         """Return the file that a run continues from, if there is one."""
         marker = self.folder / MANIFEST

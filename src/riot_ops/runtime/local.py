@@ -449,6 +449,8 @@ class _Job:
             sink.commit(self.epoch - 1, [message["sinks"][name]])
         for name, source in self.setup.sources.items():
             source.commit(self.offsets[name])
+        self.summary.seconds = time.time() - self.started
+        self.summary.state_keys = self.setup.engine.keys
         self.log.committed(self.summary)
 
     def _save(self) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,23 @@ class Query(ReadableStreams):
     def active(self) -> bool:
         """Whether the query is running."""
         return is_active(self.streaming)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the query and its counts so far, as JSON-able data.
+
+        ``dataflow``, ``runner``, ``active``, ``micro_batch`` (number of the last one that Spark has reported, or None),
+        ``checkpoint``, and the keys of ``Summary.to_dict``.
+        """
+        active = self.active
+        summary = self.poll()
+        return {
+            "dataflow": self.flow.name,
+            "runner": "spark",
+            "active": active,
+            "micro_batch": None if self._seen < 0 else self._seen,
+            "checkpoint": self._setup.checkpoint.folder,
+            **summary.to_dict(),
+        }
 
     def poll(self) -> Summary:
         """Refresh the summary, and feed the in-process sinks."""
@@ -219,6 +236,10 @@ class Query(ReadableStreams):
                 "durations_ms": progress["durationMs"],
             }
         )
+        counted = (progress.get("observedMetrics") or {}).get("riot_ops")
+        if counted is not None:
+            keys = counted["state_keys"] if isinstance(counted, Mapping) else getattr(counted, "state_keys", 0)
+            self.summary.state_keys = int(keys or 0)
         self._count_records(self._metrics(progress["batchId"]))
 
     def _count_unreported(self) -> None:
