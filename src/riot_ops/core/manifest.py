@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.storage import Address
+from riot_ops.core.storage import CREDENTIALS, Address
 
-__all__ = ["MANIFESTS", "ManifestFolder", "StoredPart"]
+__all__ = ["MANIFESTS", "ManifestFolder", "StoredPart", "committed_names"]
 
 #: The folder of manifests, which Spark and others pass over for its name.
 MANIFESTS = "_riot_ops"
@@ -57,17 +57,17 @@ class ManifestFolder:
     Parameters
     ----------
     folder : Address
-    suffix : str
-        Suffix of the files, which tells sinks of different formats apart.
+    suffix : str or None
+        Suffix of the files, which tells sinks of different formats apart; None to read those of any.
     streams : set of str, optional
         The streams that this is about; by default all.
     """
 
-    def __init__(self, folder: Address, suffix: str, streams: Iterable[str] | None) -> None:
+    def __init__(self, folder: Address, suffix: str | None, streams: Iterable[str] | None) -> None:
         self.folder = folder
-        self._suffix = suffix
+        self._suffix = suffix or ""  # none is written without one
         self._streams = None if streams is None else sorted(streams)
-        names = "\0".join([suffix, *(self._streams or ())])
+        names = "\0".join([self._suffix, *(self._streams or ())])
         self._label = hashlib.blake2b(names.encode(), digest_size=5).hexdigest()
 
     def exists(self) -> bool:
@@ -79,7 +79,7 @@ class ManifestFolder:
         found = {
             (one.stream, one.name): one
             for _, manifest in self._manifests()
-            if manifest.suffix == self._suffix
+            if self._suffix in ("", manifest.suffix)
             for one in manifest.files
             if self._streams is None or one.stream in self._streams
         }
@@ -129,7 +129,7 @@ class ManifestFolder:
         return f"{number + 1:012d}-{name.partition('-')[2]}"
 
     def _concerns(self, manifest: _Manifest) -> bool:
-        if manifest.suffix != self._suffix:
+        if self._suffix not in ("", manifest.suffix):
             return False
         return self._streams is None or bool(set(self._streams) & set(manifest.streams))
 
@@ -202,3 +202,16 @@ class ManifestFolder:
 
     def _place(self, name: str) -> Address:
         return self.folder / MANIFESTS / name
+
+
+def committed_names(folder: Address) -> frozenset[str] | None:
+    """Return the names of committed files in the folder of a stream; None if no sink with manifests writes there."""
+    if folder.parent.url.endswith(("/", ":")):
+        return None  # a bucket
+    try:
+        manifests = ManifestFolder(folder.parent, None, [folder.name])
+        return frozenset(one.name for one in manifests.parts()) if manifests.exists() else None
+    except ConnectorError as error:
+        if CREDENTIALS in str(error):  # this user may read the folder only
+            return None
+        raise

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.file_paths import is_remote, open_binary
 from riot_ops.core.storage import Address
 
 __all__ = ["open_parquet", "parquet_writer", "read_parquet"]
@@ -27,7 +28,12 @@ def open_parquet(path: str | Path | Address | BinaryIO) -> Any:
     """Open a Parquet file to read; pages that carry a checksum are verified."""
     from pyarrow import parquet
 
-    return parquet.ParquetFile(path.open() if isinstance(path, Address) else path, page_checksum_verification=True)
+    file: Any = path
+    if isinstance(path, Address):
+        file = path.open()
+    elif isinstance(path, str) and is_remote(path):
+        file = open_binary(path)
+    return parquet.ParquetFile(file, page_checksum_verification=True)
 
 
 def read_parquet(path: str | Path | Address, columns: Sequence[str] | None = None) -> pa.Table:

@@ -67,12 +67,13 @@ FAMILY = {
     "gcs": "gs",
     "hdfs": "hdfs",
 }
+CREDENTIALS = "the store refuses these credentials: check them, and what the account may do there"
 #: By a part of a message, what helps. Such errors are not tried again.
 REMEDIES = (
     (
         r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|SIGNATURE|AuthenticationFailed|AuthorizationFailure|Forbidden"
         r"|HTTP (status )?40[13]|\b40[13]\b|Unauthenticated|PermissionDenied|No credentials|NoCredentials",
-        "the store refuses these credentials: check them, and what the account may do there",
+        CREDENTIALS,
     ),
     (
         r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|container does not exist|bucket does not exist",
@@ -256,7 +257,7 @@ class Address:
         self._attempt("removed", remove)
 
     def files(self) -> list[StoredFile]:
-        """Return the files in a folder by name, without those in folders below it; none if there is no folder."""
+        """Return the files in a folder by name, without those in folders below it; none if it is no folder."""
         return [StoredFile(one.base_name, int(one.size or 0)) for one in self._infos() if one.is_file]
 
     def folders(self) -> list[str]:
@@ -273,7 +274,10 @@ class Address:
         def ask() -> list[Any]:
             system, path = self._opened()
             # a store may find no folder in a missing bucket
-            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            try:
+                found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            except NotADirectoryError:
+                found = []
             return sorted(found, key=lambda one: str(one.base_name))
 
         return self._attempt("listed", ask)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from riot_ops.core.castable import matches, valid_utf8
 from riot_ops.core.casting import Problem, cast_or_null
 from riot_ops.core.errors import ConnectorError, value_text
+from riot_ops.core.file_paths import input_stream
 from riot_ops.core.parquet_file import open_parquet
 from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.notation import UTC_MICROS, Notation
@@ -89,17 +90,16 @@ class ParquetFormat(FileFormat):
     wanted: tuple[str, ...] | None = None
 
     def schema(self, path: str) -> pa.Schema:
-        from pyarrow import parquet
-
-        return parquet.read_schema(path)
+        with open_parquet(path) as file:
+            found: pa.Schema = file.schema_arrow
+            return found
 
     def project(self, path: str, wanted: pa.Schema) -> FileFormat:
         return replace(self, wanted=tuple(wanted.names))
 
     def count(self, path: str) -> int | None:
-        from pyarrow import parquet
-
-        return int(parquet.read_metadata(path).num_rows)
+        with open_parquet(path) as file:
+            return int(file.metadata.num_rows)
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
         with open_parquet(path) as file:
@@ -308,7 +308,7 @@ class CSVFormat(FileFormat):
             bad[row.number] = row
             return "skip"
 
-        with pa.input_stream(path, compression="detect") as opened:
+        with input_stream(path) as opened:
             file: Any = opened if is_utf8_codec(self.encoding) else _Recoder(opened, self.encoding)
             if self.skip_rows or self.comment is not None:
                 file = _Rows(file, self.skip_rows, self.comment)
@@ -432,7 +432,7 @@ def _group(lines: Iterator[_Line], rows: int = MAX_BATCH_RECORDS, size: int = BL
 
 
 def _lines(path: str) -> Iterator[_Line]:
-    with pa.input_stream(path, compression="detect") as file, io.BufferedReader(file) as lines:
+    with input_stream(path) as file, io.BufferedReader(file) as lines:
         for number, line in enumerate(lines):
             line = line if number else line.removeprefix(BOM_UTF8)
             if not line.strip():

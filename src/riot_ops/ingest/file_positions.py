@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riot_ops.core.errors import ConnectorError, StateError
+from riot_ops.core.file_paths import absolute_path, file_size, open_binary
 
 __all__ = ["FilePosition", "ReadFile", "describe_origin", "parts_between", "read_file"]
 
@@ -65,7 +66,7 @@ class ReadFile:
 
 def path_hash(path: str) -> bytes:
     """Return the hash of a path."""
-    return hashlib.blake2b(os.fsencode(os.path.abspath(path)), digest_size=HASH).digest()
+    return hashlib.blake2b(os.fsencode(absolute_path(path)), digest_size=HASH).digest()
 
 
 def read_file(path: str, size: int | None = None, read: int = 0) -> ReadFile:
@@ -77,8 +78,9 @@ def read_file(path: str, size: int | None = None, read: int = 0) -> ReadFile:
         If it cannot be read, or is smaller.
     """
     try:
-        with open(path, "rb") as file:
-            actual = os.fstat(file.fileno()).st_size
+        with open_binary(path) as file:
+            actual = file.seek(0, os.SEEK_END)
+            file.seek(0)
             size = actual if size is None else size
             if actual < size:
                 raise ConnectorError(f"{path} has {actual} bytes, fewer than the {size} it had")
@@ -94,7 +96,7 @@ def read_file(path: str, size: int | None = None, read: int = 0) -> ReadFile:
 
 def describe_origin(paths: Iterable[str | os.PathLike[str]]) -> str:
     """Return a short text of the paths, folders and patterns that name files."""
-    names = [os.path.abspath(path) for path in paths]
+    names = [absolute_path(path) for path in paths]
     text = names[0]
     if len(names) > 1:
         digest = hashlib.blake2b(os.fsencode("\0".join(names)), digest_size=4).hexdigest()
@@ -237,7 +239,7 @@ def check_unchanged(path: str, before: ReadFile) -> bool:
     """
     remedy = "give the new file another name, or use a new checkpoint"
     try:
-        size = os.path.getsize(path)
+        size = file_size(path)
         same = size >= before.size and read_file(path, before.size).content == before.content
     except OSError as error:
         raise ConnectorError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -247,7 +249,7 @@ def check_unchanged(path: str, before: ReadFile) -> bool:
     if size > before.size and path.lower().endswith(".parquet"):
         raise StateError(f"{path} is not the file that was read: it has other content; {remedy}")
     if size > before.size and before.size and before.read and not path.lower().endswith(PACKED):
-        with open(path, "rb") as file:
+        with open_binary(path) as file:
             file.seek(before.size - 1)
             last, following = file.read(2)
         if last not in b"\r\n" and following not in b"\r\n":

@@ -18,7 +18,7 @@ from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.paths import local_path, scheme_of
+from riot_ops.core.file_paths import absolute_path, is_remote, readable_path
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
@@ -65,7 +65,7 @@ def read(
 
     Parameters
     ----------
-    path : str, Path, folder, glob pattern, or a list of those
+    path : str, Path, folder, glob pattern, address such as ``s3://bucket/folder``, or a list of those
         Files are read in sorted order within a pattern or folder. CSV and JSON lines may be compressed
         (``.gz``, ``.bz2``, ``.zst``). In a folder with folders such as ``day=2024-05-01`` their files are read as well,
         with a text field ``day``.
@@ -140,7 +140,7 @@ def read(
         raise ConfigError("time_unit applies to the column named by time; give time as well")
     files = file_format(paths[0], format, **options)
     named = [path] if isinstance(path, str | Path) else path
-    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, named)), partitions)
+    return FileSource(paths, files, time, time_unit, describe_origin(map(readable_path, named)), partitions)
 
 
 #: The parameters of :func:`read` that apply to CSV only, with their defaults.
@@ -245,13 +245,13 @@ class FileSource(StreamSource):
         return super().schema
 
     def local_files(self) -> list[str]:
-        return [path for path in self.paths if scheme_of(path) in ("", "file")]
+        return [path for path in self.paths if not is_remote(path)]
 
     def description(self) -> dict[str, Any]:
         files = {"format": type(self.files).__name__, **vars(self.files)}
         return {
             "source": self.name(),
-            "paths": [os.path.abspath(path) for path in self.paths],
+            "paths": [absolute_path(path) for path in self.paths],
             "files": {name: str(value) for name, value in files.items()},
             "time": self.time,
             "time_unit": self.time_unit,

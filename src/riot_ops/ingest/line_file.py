@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.file_paths import file_size, is_remote, open_binary
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.ingest.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends, shift_times
 from riot_ops.kernels.arrays.arrow import readonly
@@ -40,7 +41,8 @@ class LineFile:
         self.data: npt.NDArray[np.uint8] = readonly(np.empty(0, np.uint8))
         # a range of bytes in which no line begins with a time
         self._timeless = (0, 0)
-        self._unpacked = _unpack(path) if path.endswith(".gz") else None
+        #: A file without a name, with the content of one that is packed or in a store.
+        self._unpacked = _unpack(path) if path.endswith(".gz") or is_remote(path) else None
         self._map(size)
         self._header = header
         self._begin()
@@ -80,7 +82,7 @@ class LineFile:
     def grow(self) -> int:
         """Map the bytes appended since the last call; return the size."""
         try:
-            actual = os.path.getsize(self.path)
+            actual = file_size(self.path)
         except FileNotFoundError:
             raise ConnectorError(f"no such file: {self.path}") from None
         if actual < self.size:
@@ -242,7 +244,7 @@ def _unpack(path: str) -> Any:
     """Unpack a gzip file to an unnamed temporary file."""
     target = tempfile.TemporaryFile()  # noqa: SIM115  (stays open as long as the mapping)
     try:
-        with gzip.open(path, "rb") as source:
+        with open_binary(path) as file, gzip.open(file) if path.endswith(".gz") else file as source:
             shutil.copyfileobj(source, target, 1 << 20)
     except FileNotFoundError:
         raise ConnectorError(f"no such file: {path}") from None

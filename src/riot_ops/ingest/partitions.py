@@ -11,7 +11,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import local_path
+from riot_ops.core.file_paths import is_remote, readable_path
+from riot_ops.core.storage import Address
 from riot_ops.ingest.replay import find_files
 
 __all__ = ["Partitions", "find_partitioned_files", "partition_schema"]
@@ -31,8 +32,10 @@ def find_partitioned_files(path: str | Path | Sequence[str | Path]) -> tuple[lis
     found: list[str] = []
     partitions: dict[str, dict[str, str | None]] = {}
     for item in [path] if isinstance(path, str | Path) else path:
-        root = str(local_path(item))
-        fields = _in_folder(root, {}) if os.path.isdir(root) else {}
+        root = readable_path(item)
+        fields = _in_store(Address.of(root, {}), {}) if is_remote(root) else {}
+        if os.path.isdir(root):
+            fields = _in_folder(root, {})
         if any(fields.values()):
             partitions |= fields
             found += sorted(fields)
@@ -65,10 +68,25 @@ def _in_folder(folder: str, fields: Mapping[str, str | None]) -> dict[str, dict[
             if not name.startswith((".", "_")):  # Spark writes _SUCCESS
                 found[os.path.abspath(path)] = dict(fields)
         elif _FOLDER.fullmatch(name) and not name.startswith("."):
-            key, _, value = name.partition("=")
-            text = unquote(value)
-            found |= _in_folder(path, {**fields, unquote(key): None if text == MISSING else text})
+            found |= _in_folder(path, {**fields, **_field(name)})
     return found
+
+
+def _in_store(folder: Address, fields: Mapping[str, str | None]) -> dict[str, dict[str, str | None]]:
+    if "*" in folder.url:
+        return {}
+    visible = [one.name for one in folder.files() if not one.name.startswith((".", "_"))]
+    found: dict[str, dict[str, str | None]] = {f"{folder}/{name}": dict(fields) for name in visible}
+    for name in folder.folders():
+        if _FOLDER.fullmatch(name) and not name.startswith("."):
+            found |= _in_store(folder / name, {**fields, **_field(name)})
+    return found
+
+
+def _field(name: str) -> dict[str, str | None]:
+    key, _, value = name.partition("=")
+    text = unquote(value)
+    return {unquote(key): None if text == MISSING else text}
 
 
 def _listed(names: Sequence[str]) -> str:

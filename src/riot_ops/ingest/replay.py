@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import glob
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,8 +19,8 @@ from riot_ops.core.casting import Problem
 from riot_ops.core.checks import check_count, check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
+from riot_ops.core.file_paths import absolute_path, file_size, is_remote, list_files, readable_path
 from riot_ops.core.operator import StatelessOperator
-from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
@@ -103,9 +101,11 @@ class ReplaySource(TimedSource):
         check_count(repeat=repeat)
         check_encoding(encoding, of_lines=True)
         self.paths: list[str] = find_files(path)
-        self._origin = describe_origin(map(local_path, [path] if isinstance(path, str | Path) else path))
+        self._origin = describe_origin(map(readable_path, [path] if isinstance(path, str | Path) else path))
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
+        if follow and is_remote(self.paths[-1]):
+            raise ConfigError(f"follow needs a file on this machine, and {self.paths[-1]} is an address")
         self.repeat = repeat
         self.has_header: bool = bool(has_header)
         self.follow: bool = bool(follow)
@@ -113,7 +113,7 @@ class ReplaySource(TimedSource):
         self.times = times
         self._files: dict[str, LineFile] = {}
         self._step: int | None = None
-        self._sizes = {p: -1 if p.endswith(".gz") else os.path.getsize(p) for p in self.paths}
+        self._sizes = {p: -1 if p.endswith(".gz") else file_size(p) for p in self.paths}
         self._reset()
 
     def _reset(self) -> None:
@@ -134,12 +134,12 @@ class ReplaySource(TimedSource):
         return RAW
 
     def local_files(self) -> list[str]:
-        return list(self.paths)
+        return [path for path in self.paths if not is_remote(path)]
 
     def description(self) -> dict[str, Any]:
         return {
             "source": self.name(),
-            "paths": [os.path.abspath(path) for path in self.paths],
+            "paths": [absolute_path(path) for path in self.paths],
             "repeat": self.repeat,
             "has_header": self.has_header,
             "follow": self.follow,
@@ -437,19 +437,9 @@ def find_files(path: str | Path | Sequence[str | Path]) -> list[str]:
     if not paths:
         raise ConfigError("no path given")
     found: list[str] = []
-    for item in [str(local_path(p)) for p in paths]:
-        if os.path.isdir(item):
-            names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
-            names = [n for n in names if os.path.isfile(n)]
-        elif os.path.exists(item):
-            names = [item]
-        else:
-            names = sorted(n for n in glob.glob(item, recursive=True) if os.path.isfile(n))
-        if not names:
-            empty = os.path.isdir(item)
-            raise ConnectorError(f"the folder {item} holds no files" if empty else f"no such file: {item}")
-        found += names
-    return [os.path.abspath(n) for n in found]
+    for item in map(readable_path, paths):
+        found += list_files(item)
+    return found
 
 
 def replay(

@@ -1,0 +1,114 @@
+"""Files to read, by path or by address of an object store: listed, measured and opened."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConnectorError
+from riot_ops.core.manifest import committed_names
+from riot_ops.core.paths import local_path, scheme_of
+from riot_ops.core.storage import Address
+
+__all__ = ["absolute_path", "file_size", "input_stream", "is_remote", "list_files", "open_binary", "readable_path"]
+
+#: By suffix, the codec of a packed file.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is an address of another file system than that of this machine.
+
+    >>> is_remote("s3://bucket/day.csv"), is_remote("file:///tmp/day.csv"), is_remote("/Volumes/main/plant/day.csv")
+    (True, False, False)
+    """
+    return isinstance(path, str | os.PathLike) and scheme_of(path) not in ("", "file")
+
+
+def readable_path(path: str | Path, what: str = "path") -> str:
+    """Return a local path or a checked address, which is as it was given except for a slash at its end.
+
+    >>> readable_path("file:///tmp/x"), readable_path("s3://bucket/days/")
+    ('/tmp/x', 's3://bucket/days')
+    """
+    return Address.of(path, {}, what).url if is_remote(path) else str(local_path(path, what))
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """Return an absolute path, or the address."""
+    return os.fspath(path) if is_remote(path) else os.path.abspath(path)
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file; OSError if there is none."""
+    if not is_remote(path):
+        return os.path.getsize(path)
+    found = Address.of(path, {}).size()
+    if found is None:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return found
+
+
+def open_binary(path: str) -> Any:
+    """Open a file to read bytes at any position."""
+    return Address.of(path, {}).open() if is_remote(path) else open(path, "rb")
+
+
+def input_stream(path: str) -> Any:
+    """Open a file to read it from its beginning; one with the suffix of a codec is unpacked."""
+    if not is_remote(path):
+        return pa.input_stream(path, compression="detect")
+    file = open_binary(path)
+    codec = CODECS.get(os.path.splitext(path.lower())[1])
+    return file if codec is None else pa.CompressedInputStream(file, codec)
+
+
+def list_files(item: str) -> list[str]:
+    """Return the files of a path, address, folder or glob pattern, in sorted order; hidden names are passed over.
+
+    Of a stream's folder in an object store only the files that a manifest lists are returned.
+
+    Raises
+    ------
+    ConnectorError
+        If there are none.
+    """
+    if is_remote(item):
+        found = _stored_files(item)
+        if not found:
+            raise ConnectorError(f"no such file, and no files in a folder: {item}")
+        return found
+    if os.path.isdir(item):
+        names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
+        names = [n for n in names if os.path.isfile(n)]
+    elif os.path.exists(item):
+        names = [item]
+    else:
+        names = sorted(n for n in glob.glob(item, recursive=True) if os.path.isfile(n))
+    if not names:
+        raise ConnectorError(f"the folder {item} holds no files" if os.path.isdir(item) else f"no such file: {item}")
+    return [os.path.abspath(n) for n in names]
+
+
+def _stored_files(url: str) -> list[str]:
+    address = Address.of(url, {})
+    if not re.search(r"[*?\[]", url.partition("://")[2]):
+        if address.size() is not None:
+            return [address.url]
+        committed = committed_names(address)
+        return [
+            f"{address.url}/{one.name}"
+            for one in address.files()
+            if not one.name.startswith((".", "_")) and (committed is None or one.name in committed)
+        ]
+    folder, _, pattern = address.url.rpartition("/")
+    if re.search(r"[*?\[]", folder):
+        raise ConnectorError(f"a pattern in an address may stand in its last part only, got {url}")
+    files = (one.name for one in Address.of(folder, {}).files())
+    return [f"{folder}/{name}" for name in files if fnmatch.fnmatchcase(name, pattern) and not name.startswith(".")]
