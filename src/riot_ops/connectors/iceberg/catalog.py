@@ -102,8 +102,7 @@ class TableCatalog:
             if not isinstance(self.settings, str):
                 for value in self.settings.values():
                     text = text.replace(value.reveal(), "***") if isinstance(value, Secret) else text
+            text = f"{type(error).__name__}: {text}"
             remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
             remedy = remedy.replace("storage_options", "the settings of the catalogue")
-            raise ConnectorError(
-                f"{what}: {type(error).__name__}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}"
-            ) from error
+            raise ConnectorError(f"{what}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}") from error
