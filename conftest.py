@@ -35,6 +35,8 @@ JAVA_OPTIONS += f" -Djava.io.tmpdir={tempfile.gettempdir()}"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 # idle threads of BLAS spin, beside tests that need the cores
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# tests are about machine code, unless they say otherwise
+os.environ.setdefault("RIOT_OPS_COMPILE", "immediate")
 settings.load_profile(PROFILE)
 
 

@@ -51,6 +51,7 @@ HEAVY = (
     "scipy",
     "matplotlib",
     "numba",
+    "llvmlite",
     "pandas",
     "datasketch",
     "paho",

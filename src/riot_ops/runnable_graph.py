@@ -55,6 +55,7 @@ class RunnableGraph(Graph):
         checkpoint: str | Path | None = None,
         restart: Restart = "same",
         overwrite: bool = False,
+        memory: Literal["normal", "small"] = "normal",
         progress: Callable[[Summary], None] | None = None,
         probe: Probe | None = None,
     ) -> Result:
@@ -62,7 +63,7 @@ class RunnableGraph(Graph):
         return run(
             self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
             epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
-            progress=progress, probe=probe,
+            memory=memory, progress=progress, probe=probe,
         )  # fmt: skip
 
     def start(

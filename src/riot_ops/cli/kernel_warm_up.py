@@ -19,6 +19,7 @@ from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
 from riot_ops.kernels.arrays.arrow import concat_batches, replace_column
 from riot_ops.kernels.arrays.index import key_numbers
+from riot_ops.kernels.changeover import compile_immediately
 from riot_ops.runtime.session import Session
 from riot_ops.spark.blocks import group_by_bucket
 from riot_ops.streams import generate, replay
@@ -113,6 +114,7 @@ def warm_unit(unit: str) -> str | None:
 
     >>> warm_unit("task PI")
     """
+    compile_immediately()
     kind, name = unit.split()
     try:
         {"task": _task, "stream": _stream, "application": _application}[kind](name)

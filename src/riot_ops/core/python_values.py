@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,9 @@ from riot_ops.core.nested_columns import Cells, build_lists, build_maps, build_s
 __all__ = ["from_values", "infer_type"]
 
 types = pa.types
+
+#: The types that Arrow infers for values of Python's own types.
+PLAIN_TYPES = {float: pa.float64(), int: pa.int64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary()}
 
 
 def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Problems]:
@@ -35,6 +41,9 @@ def infer_type(values: Sequence[Any]) -> pa.DataType:
     >>> infer_type([1, 2.5]), infer_type([1, "a"]), infer_type([2**70])
     (DataType(double), DataType(string), DataType(int64))
     """
+    plain = _plain_type(values)
+    if plain is not None:
+        return plain
     try:
         return pa.array(values).type
     except CAST_ERRORS:
@@ -185,7 +194,30 @@ def _round(column: pa.Array, want: pa.DataType) -> Cells:
     return pc.if_else(beyond, pa.scalar(None, want), narrow), np.flatnonzero(np.asarray(beyond)).tolist()
 
 
+def _plain_type(values: Sequence[Any]) -> pa.DataType | None:
+    """Return the type that Arrow would infer, for values of one of Python's own types; None for others.
+
+    To infer a type, Arrow imports pandas, wherever it is installed.
+
+    >>> _plain_type([1, None]), _plain_type([1, 2.5]), _plain_type([None])
+    (DataType(int64), None, DataType(null))
+    """
+    kinds = set(map(type, values))
+    kinds.discard(NoneType)
+    if len(kinds) > 1:
+        return None
+    if not kinds:
+        return pa.null()
+    if kinds == {datetime} and all(value is None or value.tzinfo is UTC for value in values):
+        return pa.timestamp("us", "UTC")
+    return PLAIN_TYPES.get(kinds.pop())
+
+
 def _inferred(values: Sequence[Any], keep_nan: bool, want: pa.DataType) -> pa.Array:
+    plain = _plain_type(values)
+    if plain is not None:
+        with contextlib.suppress(*CAST_ERRORS):
+            return pa.array(values, plain, from_pandas=not keep_nan)
     try:
         return pa.array(values, from_pandas=not keep_nan)
     except OverflowError:  # Arrow infers int64 for integers of any size

@@ -1,7 +1,7 @@
-"""Lazy compilation: kernels are plain Python functions until their first call, when numba compiles them.
+"""Kernels: functions over arrays that run as plain Python at first, and then as machine code that numba compiles.
 
-Importing numba takes longer than importing the rest of riot_ops, so it is imported at the first call of a kernel. With
-``NUMBA_DISABLE_JIT=1``, or if numba cannot be imported, kernels run as plain Python.
+:mod:`riot_ops.kernels.changeover` decides when; numba is imported then. With ``NUMBA_DISABLE_JIT=1``, or if numba
+cannot be imported, kernels stay plain Python.
 
 Machine code is cached in a directory per kernel, whose name is a digest of everything that determines it: the code of
 the kernel, the kernels that it calls and the constants that it reads. Changing a kernel recompiles it and its callers.
@@ -13,33 +13,28 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import os
-import tempfile
-import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from riot_ops.kernels.changeover import CHANGEOVER
+from riot_ops.kernels.code_cache import COMPILE_LOCK, cache_directory, caching_in, load_numba, use_shipped_code
 from riot_ops.kernels.compile_lock import compile_once
 
-__all__ = ["KERNELS", "Kernel", "compile_uncached", "kernel"]
+__all__ = ["KERNELS", "Kernel", "compile_uncached", "import_kernel", "kernel"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Guards compilation: numba takes the cache directory of a function from a global setting.
-_LOCK = threading.RLock()
 #: All kernels of this process.
 KERNELS: weakref.WeakSet[Kernel[..., Any]] = weakref.WeakSet()
 
 
 class Kernel(Generic[P, R]):
-    """A function over arrays that is compiled at its first call, once for each combination of argument types."""
+    """A function over arrays that is compiled once for each combination of argument types."""
 
     def __init__(self, function: Callable[P, R], *, inline: bool = False, numba: str = "") -> None:
         functools.update_wrapper(self, function)
@@ -47,27 +42,55 @@ class Kernel(Generic[P, R]):
         self.inline = inline
         self.numba = numba
         self._compiled: Any = None
+        self._dispatcher: Any = None
         self._inlined: Any = None
         KERNELS.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._compiled is None:
-            self._compiled = self.compile()
+            return CHANGEOVER.code(self, args)(*args, **kwargs)  # type: ignore[no-any-return]
         return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
 
+    @functools.cached_property
+    def plain(self) -> Callable[P, R]:
+        """The function as plain Python, as are the kernels that it calls."""
+        assert isinstance(self.python, types.FunctionType)
+        called = {name: value.plain for name, value in _globals_of(self.python) if isinstance(value, Kernel)}
+        return _with_globals(self.python, called)
+
     def compile(self) -> Any:
-        """Return the numba dispatcher, or the plain function if compilation is off."""
+        """Use machine code from now on: return the numba dispatcher, or the plain function if compilation is off."""
         if self._compiled is None:
-            with _LOCK:
-                numba = _numba()
-                if numba is None:  # hashes overflow on purpose, which NumPy scalars warn of
-                    self._compiled = np.errstate(over="ignore")(self.python)
+            with COMPILE_LOCK:
+                if load_numba() is None:
+                    self.use(np.errstate(all="ignore")(self.plain))  # integers modulo 2^64 are meant
                 else:
-                    directory = _cache_directory(self)
-                    with _caching_in(directory, vars(numba.config)):
-                        compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
-                    self._compiled = compile_once(compiled, directory)
+                    self.use(self.dispatcher())
         return self._compiled
+
+    def use(self, code: Any) -> None:
+        """Call this function from now on."""
+        self._compiled = code
+
+    def dispatcher(self) -> Any:
+        """Return the numba dispatcher, which asks :data:`CHANGEOVER` before it compiles for further types."""
+        with COMPILE_LOCK:
+            if self._dispatcher is not None:
+                return self._dispatcher
+            directory = cache_directory(self)
+            with caching_in(directory, vars(load_numba().config)):
+                dispatcher = load_numba().njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
+            use_shipped_code(dispatcher, self)
+            compile_once(dispatcher, directory)
+            compile_now = dispatcher._compile_for_args  # noqa: SLF001 (what numba calls for types without code)
+
+            def code_for(*args: Any, **kwargs: Any) -> Any:
+                found = CHANGEOVER.code_for(self, dispatcher, args)
+                return compile_now(*args, **kwargs) if found is None else found
+
+            dispatcher._compile_for_args = code_for  # noqa: SLF001
+            self._dispatcher = dispatcher
+            return dispatcher
 
     def inlined(self) -> Any:
         """Return the dispatcher for calls by other kernels, whose machine code includes this kernel.
@@ -75,8 +98,8 @@ class Kernel(Generic[P, R]):
         It has no wrapper for calls from Python and no cache of its own.
         """
         if self._inlined is None:
-            with _LOCK:
-                numba = _numba()
+            with COMPILE_LOCK:
+                numba = load_numba()
                 assert numba is not None
                 if self.numba:
                     module, _, name = self.numba.rpartition(".")
@@ -113,7 +136,7 @@ class Kernel(Generic[P, R]):
         return digest.digest()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        return _import_kernel, (self.python.__module__, self.python.__qualname__)
+        return import_kernel, (self.python.__module__, self.python.__qualname__)
 
 
 @overload
@@ -133,7 +156,8 @@ def kernel(function: Any = None, *, inline: bool = False, numba: str = "") -> An
     return Kernel(function, inline=inline, numba=numba)
 
 
-def _import_kernel(module: str, name: str) -> Any:
+def import_kernel(module: str, name: str) -> Any:
+    """Return the object of a module by its qualified name."""
     found: Any = __import__(module, fromlist=["_"])
     for part in name.split("."):
         found = getattr(found, part)
@@ -172,17 +196,25 @@ def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
     numba resolves globals at compile time, and does not know :class:`Kernel`.
     """
     assert isinstance(function, types.FunctionType)
-    called = {name: value for name, value in _globals_of(function) if isinstance(value, Kernel)}
-    if not called:
-        return function
-    scope = dict(function.__globals__)
-    scope.update({name: value.inlined() for name, value in called.items()})
-    resolved = types.FunctionType(
-        function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+    return _with_globals(
+        function, {name: value.inlined() for name, value in _globals_of(function) if isinstance(value, Kernel)}
     )
-    functools.update_wrapper(resolved, function)
-    vars(resolved).pop("__wrapped__", None)
-    return resolved
+
+
+def _with_globals(function: types.FunctionType, replaced: dict[str, Any]) -> types.FunctionType:
+    """Return a function that sees other values of some globals: the function itself if there are none."""
+    if not replaced:
+        return function
+    copy = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, **replaced},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    functools.update_wrapper(copy, function)
+    vars(copy).pop("__wrapped__", None)
+    return copy
 
 
 #: error_model numpy: division by zero gives inf, as in NumPy, instead of raising. _nrt: kernels allocate nothing, so
@@ -191,95 +223,10 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 
 
 @functools.cache
-def _numba() -> Any:
-    """Return the numba module, or None if kernels run as plain Python."""
-    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-        return None
-    try:
-        import numba
-    except Exception as error:  # a broken LLVM raises more than ImportError
-        warnings.warn(
-            f"numba cannot be imported ({error}); kernels run as plain Python, about 70 times slower",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
-    return numba
-
-
-class CacheLocator:
-    """Locates the cached machine code of a kernel for numba: in the directory named by its digest.
-
-    The locators of numba also depend on path, line and time of the source, and so would recompile kernels in every
-    environment in which the library is installed.
-    """
-
-    def __init__(self, directory: str, source: str) -> None:
-        self.directory = directory
-        self._py_file = source  # numba names it in warnings
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> CacheLocator:
-        """Return the locator of the kernel that is being compiled."""
-        return cls(vars(_numba().config)["CACHE_DIR"], py_file)
-
-    def ensure_cache_path(self) -> None:
-        """Create the directory."""
-        os.makedirs(self.directory, exist_ok=True)
-
-    def get_cache_path(self) -> str:
-        """Return the directory."""
-        return self.directory
-
-    def get_source_stamp(self) -> str:
-        """Nothing: the digest in the directory's name covers the source."""
-        return ""
-
-    def get_disambiguator(self) -> str:
-        """Nothing: each kernel has its own directory."""
-        return ""
-
-
-@contextlib.contextmanager
-def _caching_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Let numba cache functions decorated within the context in a directory; a user's own functions are unaffected."""
-    settings = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": f"{__name__}.{CacheLocator.__name__}"}
-    before = {name: config.get(name, "") for name in settings}
-    config.update(settings)
-    try:
-        yield
-    finally:
-        config.update(before)
-
-
-def _cache_directory(kernel: Kernel[..., Any]) -> Path:
-    """Return the cache directory of a kernel."""
-    digest = kernel.digest.hex()[:16]
-    return _cache_root() / f"{kernel.python.__module__.removeprefix('riot_ops.')}.{kernel.python.__name__}-{digest}"
-
-
-@functools.cache
-def _cache_root() -> Path:
-    """Return a writable directory: ``NUMBA_CACHE_DIR``, the user's cache, or a temporary one."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return Path(given)
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    try:
-        path = base / "numba" / "riot_ops"
-        path.mkdir(parents=True, exist_ok=True)
-        if os.access(path, os.W_OK):
-            return path
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="riot_ops-"))
-
-
-@functools.cache
 def compile_uncached(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a user's function, or a loop that takes one, for this process only; unchanged if compilation is off.
 
     An index beyond an array raises, instead of reading or writing other memory.
     """
-    numba = _numba()
+    numba = load_numba()
     return function if numba is None else numba.njit(function, boundscheck=True)

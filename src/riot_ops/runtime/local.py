@@ -22,6 +22,7 @@ from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
 from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
+from riot_ops.kernels.changeover import prefer_plain_python
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
@@ -57,6 +58,8 @@ BATCH_SIZE, DEFAULT_BUFFERING = 131_072, Buffering(capacity=16 << 20, queue=32 <
 #: The same on one core, where batches do not overlap; but steps that may wait for other systems, such as stores, get
 #: batches as long as on several cores.
 SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
+#: The same where memory is scarce.
+SMALL_BATCH_SIZE, SMALL_BUFFERING = 1_024, Buffering(capacity=64 << 10, queue=256 << 10)
 #: Maximum records that a step should read at once, and the records of the first batch, before the expansion is known.
 #: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
 #: memory than a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
@@ -106,6 +109,7 @@ def run(
     checkpoint: str | Path | None = None,
     restart: Restart = "same",
     overwrite: bool = False,
+    memory: Literal["normal", "small"] = "normal",
     progress: Callable[[Summary], None] | None = None,
     probe: Probe | None = None,
 ) -> Result:
@@ -147,6 +151,10 @@ def run(
         misread is refused. See ``docs/howto/change.md``.
     overwrite : bool, default False
         Whether a new run may replace the output of an earlier one in ``out``.
+    memory : "normal" or "small", default "normal"
+        "small" is for devices: one core, batches of at most 1,024 records and 64 KiB, unless these are given; freed
+        memory is returned to the system; and kernels stay plain Python as long as they need less than half of a core,
+        as the compiler takes 150 MB.
     progress : function, optional
         Called with the :class:`Summary` so far after each batch.
     probe : Probe, optional
@@ -165,6 +173,11 @@ def run(
     for name, one in bound.items():
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
+    if memory not in ("normal", "small"):
+        raise ConfigError(f"memory must be 'normal' or 'small', got {memory!r}")
+    if memory == "small":
+        prefer_plain_python()
+        cores = cores or 1
     targets, routes = bind_sinks(flow, sinks, out)
     final = [name for name, sink in targets.items() if sink.transactional]
     if len(final) > 1:
@@ -175,6 +188,8 @@ def run(
     engine, pipeline = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
     alone = pipeline is None and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)
+    if memory == "small":
+        size, usual = SMALL_BATCH_SIZE, SMALL_BUFFERING
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     setup = RunSetup(
         flow=flow,
@@ -193,6 +208,7 @@ def run(
         restart=restart,
         kinds={name: source_kind(one) for name, one in merge_sources(flow, bound).items()},
         overwrite=overwrite,
+        retain_memory=memory == "normal",
         probe=probe,
     )
     job = _Job(setup)
@@ -228,6 +244,7 @@ class RunSetup:
     restart: Restart
     kinds: dict[str, str]  # of the sources
     overwrite: bool
+    retain_memory: bool
     probe: Probe | None
 
 
@@ -256,7 +273,8 @@ class _Job:
         return self.partly_written or self.closing or (self.setup.checkpoint is not None and bool(self.partial_sources))
 
     def run(self) -> None:
-        retain_freed_memory(2 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight)
+        if self.setup.retain_memory:
+            retain_freed_memory(2 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight)
         self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
         self._restore()
         self.started = time.time()

@@ -32,7 +32,7 @@ from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.parameters import as_names, as_timedelta
 from riot_ops.core.special_operators import AligningOperator, PeriodicOperator, PooledOperator
-from riot_ops.kernels.arrays.arrow import concat_batches
+from riot_ops.kernels.arrays.arrow import concat_batches, numpy_values
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.kernels.arrays.hashing import hash_columns, hash_keys, hash_rows
@@ -530,10 +530,10 @@ class KeyedState:
         if identity["kind"] == "full":
             self._reset()
         self._names, self._last = names, None
-        slots = rows.column("slot").to_numpy().astype(np.int64)
+        slots = numpy_values(rows.column("slot")).astype(np.int64)
         size = int(slots.max()) + 1 if slots.size else 0
         self._reserve(max(size, self.index.size))
-        last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
+        last = numpy_values(rows.column("last")) if self.index.ttl else np.empty(0, np.int64)
         self.index.assign(slots, *self._restored_hashes(slots, new, keys), last)
         if self.time is not None and time:
             self.time.restore(time)

@@ -20,6 +20,7 @@ from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import duration, parameters_from_json
 from riot_ops.core.special_operators import ReadableState
+from riot_ops.kernels.arrays.arrow import numpy_values
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
@@ -127,14 +128,14 @@ def state_of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
 
 def live_rows(rows: pa.Table, keys: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
     """Return the newest row of each live slot, in the order of slots; ``keys`` has the key of each slot."""
-    slots = rows.column("slot").to_numpy()
+    slots = numpy_values(rows.column("slot"))
     # np.unique returns the first of equal values, but the last is wanted
     _, last = np.unique(slots[::-1], return_index=True)
     indices = np.asarray(slots.size - 1 - last, np.int64)
     if "last" not in rows.column_names or not indices.size:
         return indices
     if ttl is not None:
-        seen = rows.column("last").to_numpy()[indices]
+        seen = numpy_values(rows.column("last"))[indices]
         indices = indices[max(now, seen.max()) - seen <= to_microseconds(ttl)]
     # an expired key that returned has a new slot besides the old one
     columns = [column.combine_chunks() for column in keys.take(rows.column("slot").take(indices)).columns]

@@ -22,6 +22,7 @@ import pandas as pd  # noqa: F401
 from pyspark import daemon
 
 from riot_ops.kernels.arrays.latest_rows import latest_rows
+from riot_ops.kernels.changeover import compile_immediately
 from riot_ops.spark import dataframe_transform as adapters  # noqa: F401
 from riot_ops.spark import (
     source,  # noqa: F401
@@ -45,6 +46,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 if __name__ == "__main__":
     daemon.worker = worker
+    compile_immediately()
     latest_rows(np.zeros(1, np.int64), 1)
     for name in OF_SPARK:
         with contextlib.suppress(ImportError):

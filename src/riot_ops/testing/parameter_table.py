@@ -254,7 +254,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "measurement_noise": ("float", "Variance r of one reading (unit of the input, squared)."),
     "median_of": ("int", "Number of estimates whose median is the result."),
     "member": ("tuple of str", "Fields that identify a member within its group."),
-    "memory": ("str", "Memory of Spark's driver, such as ``4g``."),
+    "memory": (
+        "str or 'normal' or 'small'",
+        "How much memory a process may take; for the driver of Spark such as ``4g``.",
+    ),
     "memory_scale": ("float", "Divisors that scale the loads to [0, 1]."),
     "merging": ("str", "How the records of several sources are ordered."),
     "messages": ("int", "Number of messages."),

@@ -25,6 +25,7 @@ __all__ = [
     "int64_column",
     "int_column",
     "nullable_column",
+    "numpy_values",
     "pack_bits",
     "readonly",
     "strings_from_spans",
@@ -40,7 +41,16 @@ CHUNK_BYTES = 1 << 26
 MAX_TEXT_BYTES = (1 << 31) - 1
 
 #: Ids of the most frequent types: comparing ids is faster than calling ``pa.types.is_…``.
-FLOAT64, INT64 = pa.float64().id, pa.int64().id
+FLOAT64, INT64, BOOL = pa.float64().id, pa.int64().id, pa.bool_().id
+
+#: Types of numbers, by the id of the column's type.
+NUMBERS: dict[int, np.dtype[Any]] = {
+    dtype.id: np.dtype(dtype.to_pandas_dtype())
+    for dtype in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    )
+}
 
 #: Types of the offsets of text and binary columns, by the id of the column's type.
 TEXT_OFFSETS: dict[int, np.dtype[Any]] = {
@@ -65,6 +75,31 @@ def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def numpy_values(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column as a read-only NumPy array, over its own memory where it holds numbers without nulls.
+
+    Unlike ``column.to_numpy()``, it does not import pandas for numbers and booleans.
+
+    >>> numpy_values(pa.array([1, 2, 3])[1:]).tolist()
+    [2, 3]
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    dtype = NUMBERS.get(column.type.id)
+    if column.type.id == BOOL and not column.null_count and len(column):
+        bits = np.frombuffer(column.buffers()[1], np.uint8)
+        end = column.offset + len(column)
+        return readonly(np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_))
+    if dtype is None or column.null_count:
+        return readonly(column.to_numpy(zero_copy_only=False))
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return readonly(np.empty(0, dtype))
+    values = np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+    values.flags.writeable = False
+    return values
 
 
 def valid_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
@@ -165,9 +200,7 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
     dtype = column.type
     if dtype.id == FLOAT64:
         if not column.null_count:
-            values = column.to_numpy()
-            values.flags.writeable = False
-            return values, NO_MASK
+            return numpy_values(column), NO_MASK
     elif pa.types.is_boolean(dtype):
         column = column.cast(pa.uint8())
     elif pa.types.is_decimal(dtype):
@@ -179,7 +212,7 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
         stored_type = np.float64 if column.type.id == FLOAT64 else np.int64
         stored = np.frombuffer(column.buffers()[1], stored_type, len(column), 8 * column.offset)
         return readonly(np.where(valid, stored, np.nan)), valid
-    values = column.to_numpy(zero_copy_only=False)
+    values = numpy_values(column)
     if values.dtype != np.float64:
         values = values.astype(np.float64)
     return readonly(values), valid
@@ -188,16 +221,14 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
 def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
     """Return a non-null integer or timestamp column as int64."""
     if column.type.id == INT64 and not column.null_count:
-        numbers: npt.NDArray[np.int64] = column.to_numpy()
-        numbers.flags.writeable = False
-        return numbers
+        return numpy_values(column)
     if pa.types.is_timestamp(column.type):
         column = column.view(pa.int64())
     elif not pa.types.is_int64(column.type):
         column = column.cast(pa.int64())
     if column.null_count:
         column = column.fill_null(0)
-    return readonly(column.to_numpy(zero_copy_only=False))
+    return numpy_values(column)
 
 
 def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
@@ -309,9 +340,7 @@ def text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """
     if pa.types.is_dictionary(column.type):
         sizes = np.append(text_lengths(column.dictionary), 0)
-        found: npt.NDArray[np.int64] = sizes[
-            column.indices.cast(pa.int64()).fill_null(len(sizes) - 1).to_numpy(zero_copy_only=False)
-        ]
+        found: npt.NDArray[np.int64] = sizes[numpy_values(column.indices.cast(pa.int64()).fill_null(len(sizes) - 1))]
         return found
     _, starts, ends, valid = byte_spans(column)
     return ends - starts if not valid.size else np.where(valid, ends - starts, 0)

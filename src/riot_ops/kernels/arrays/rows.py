@@ -8,7 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrays.arrow import FLOAT64, INT64, boolean_column, int_column, pack_bits, readonly, valid_mask
+from riot_ops.kernels.arrays.arrow import (
+    FLOAT64,
+    INT64,
+    boolean_column,
+    int_column,
+    numpy_values,
+    pack_bits,
+    readonly,
+    valid_mask,
+)
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8, store8
 
@@ -97,7 +106,7 @@ def take(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     if _is_all_null(column):
         return pa.nulls(rows.size, column.type)
     if pa.types.is_boolean(column.type) and not column.null_count:  # Arrow would copy bit by bit
-        return boolean_column(column.to_numpy(zero_copy_only=False)[rows])
+        return boolean_column(numpy_values(column)[rows])
     dtype = column.type
     if _is_64_bit(dtype):  # NumPy is faster, much faster if there are nulls
         words = _int64_values(column)[rows]
@@ -159,7 +168,7 @@ def repeat(column: pa.Array, times: npt.NDArray[np.int64]) -> pa.Array:
     ):
         return take(column, np.repeat(np.arange(len(column)), times))
     if pa.types.is_boolean(dtype):
-        return boolean_column(np.repeat(column.to_numpy(zero_copy_only=False), times))
+        return boolean_column(np.repeat(numpy_values(column), times))
     values = repeat_values(int_column(column), times)
     return pa.Array.from_buffers(dtype, values.size, [None, pa.py_buffer(values)], 0)
 

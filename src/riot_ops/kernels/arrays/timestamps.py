@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import EARLIEST, LATEST
-from riot_ops.kernels.arrays.arrow import int64_column, readonly, valid_mask
+from riot_ops.kernels.arrays.arrow import int64_column, numpy_values, readonly, valid_mask
 
 __all__ = ["check_time_field", "from_microseconds", "microseconds", "time_limits"]
 
@@ -31,13 +31,13 @@ def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     (array([1000,    0]), array([ True, False]))
     """
     if not column.null_count and pa.types.is_timestamp(column.type) and column.type.unit == "us":
-        return readonly(column.view(pa.int64()).to_numpy()), readonly(np.ones(len(column), np.bool_))
+        return numpy_values(column.view(pa.int64())), readonly(np.ones(len(column), np.bool_))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         numbers = column.view(pa.int64())
         whole = np.asarray(numbers.fill_null(0) if numbers.null_count else numbers) // 1000  # also before 1970
         return readonly(whole), readonly(valid_mask(column))
     numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None))).cast(pa.int64())
-    return readonly(numbers.fill_null(0).to_numpy(zero_copy_only=False)), readonly(valid_mask(numbers))
+    return numpy_values(numbers.fill_null(0)), readonly(valid_mask(numbers))
 
 
 def from_microseconds(times: npt.NDArray[np.int64], dtype: pa.DataType = _MICROSECONDS) -> pa.Array:

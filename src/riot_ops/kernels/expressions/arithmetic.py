@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.kernels.arrays.arrow import numpy_values
 from riot_ops.kernels.arrays.exact import compared, exact_numbers
 from riot_ops.kernels.expressions.columns import Kind, integer
 
@@ -186,7 +187,7 @@ def float_function(name: str, *values: Any) -> Any:
             return _C_LIBRARY[name](*values)
     args = [pa.array(v) if np.ndim(v) else pa.scalar(float(v)) for v in values]
     found = pc.call_function(name, args)
-    return np.float64(found.as_py()) if isinstance(found, pa.Scalar) else found.to_numpy()
+    return np.float64(found.as_py()) if isinstance(found, pa.Scalar) else numpy_values(found)
 
 
 def float_power(x: Any, y: Any) -> Any:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from riot_ops.kernels.arrays.arrow import boolean_column, pack_bits, truth_codes, valid_mask
+from riot_ops.kernels.arrays.arrow import boolean_column, numpy_values, pack_bits, truth_codes, valid_mask
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats
 from riot_ops.kernels.text.strings import non_utf8
 
@@ -274,7 +274,7 @@ def _load_null(column: pa.Array, not_utf8: int) -> Column:
 
 def _load_floats(column: pa.Array, not_utf8: int) -> Column:
     values = column.cast(pa.float64())
-    return Column(values.fill_null(np.nan).to_numpy(), _valid(column))
+    return Column(numpy_values(values.fill_null(np.nan)), _valid(column))
 
 
 def _load_booleans(column: pa.Array, not_utf8: int) -> Column:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.errors import excerpt
 from riot_ops.core.schema import EARLIEST, LATEST
+from riot_ops.kernels.arrays.arrow import numpy_values
 from riot_ops.kernels.expressions.binding import Binder, Binders, Bound, FieldReader, Run, replaced
 from riot_ops.kernels.expressions.columns import BOOL, NULL, UNITS, Column, Kind, integer, marked, truth_of, valid_of
 from riot_ops.kernels.expressions.syntax import Node
@@ -63,7 +64,7 @@ class TextBinder(Binder):
             valid = valid_of(Column(lengths))
             if isinstance(lengths, pa.Scalar):
                 return Column(np.int64(lengths.as_py() or 0), valid, bad)
-            return Column(lengths.fill_null(0).to_numpy(), valid, bad)
+            return Column(numpy_values(lengths.fill_null(0)), valid, bad)
 
         return integer(0, 2**31 - 1), run
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.operator import StateField
-from riot_ops.kernels.arrays.arrow import concat_batches
+from riot_ops.kernels.arrays.arrow import concat_batches, numpy_values
 from riot_ops.kernels.arrays.rows import take_or_null, take_rows
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.stats.interval_join import DONE, MAX_DEPTH, PAIRS_FULL, RIGHT, join_rows, load_nodes
@@ -221,7 +221,7 @@ class HeldRows:
         times = np.empty(keys.size, np.int64)
         for side, name in enumerate(SIDES):
             times[sides == side] = microseconds(rows.column(name))[0][sides == side]
-        flags = rows.column(FLAGS).to_numpy().astype(np.uint8)
+        flags = numpy_values(rows.column(FLAGS)).astype(np.uint8)
         self._append(rows.drop_columns([FLAGS]), sides, left)
         self._make_room(keys.size)
         load_nodes(times, keys, flags, *self._nodes)

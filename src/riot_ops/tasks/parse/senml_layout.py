@@ -19,6 +19,7 @@ from riot_ops.kernels.arrays.arrow import (
     check_text_bytes,
     int64_column,
     nullable_column,
+    numpy_values,
     readonly,
     strings_from_spans,
 )
@@ -211,7 +212,7 @@ def _repeated(column: pa.Array, times: int) -> pa.Array:
     if times == 1:
         return column
     if column.type.id == INT64 and not column.null_count:
-        return int64_column(column.to_numpy().repeat(times))
+        return int64_column(numpy_values(column).repeat(times))
     return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.operator import State, StateField
-from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.arrow import float_column, numpy_values, readonly
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.stats import accumulators as loops
@@ -351,7 +351,7 @@ class Sums(ExactStat):
             if not is_whole(dtype) or pa.types.is_uint64(dtype):
                 return self.column(batch, key)
             column = column.cast(pa.int64())
-        return readonly((column.fill_null(0) if column.null_count else column).to_numpy())
+        return numpy_values(column.fill_null(0) if column.null_count else column)
 
     def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
         if isinstance(values, tuple):
