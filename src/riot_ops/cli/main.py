@@ -15,6 +15,7 @@ from rich.text import Text
 
 from riot_ops import __version__
 from riot_ops.cli import checkpoint as cli_checkpoint
+from riot_ops.cli import errors as cli_errors
 from riot_ops.cli import plan as cli_plan
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
@@ -147,6 +148,7 @@ app.command("plan", epilog=cli_plan.EXAMPLES)(cli_plan.plan)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 app.add_typer(cli_checkpoint.app, name="checkpoint")
+app.add_typer(cli_errors.app, name="errors")
 add_plugins(app)
 
 

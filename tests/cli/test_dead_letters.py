@@ -1,0 +1,91 @@
+"""``riot-ops errors replay``: rejected records through a mended dataflow."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from tests.cli.commands import call, failure
+
+
+def stream(folder, name):
+    return [row for path in sorted((folder / name).glob("part-*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def test_mended_dataflow_gives_what_the_records_would_have_given(tmp_path):
+    """The first run refuses texts in place of numbers; the mended dataflow declares text, and computes from it."""
+    broken = ro.Dataflow("greenhouse")
+    broken.sink("out", broken.source("in", schema={"bed": "string", "value": "double"}).filter("bed != ''", id="kept"))
+    mended = ro.Dataflow("greenhouse")
+    mended.sink("out", mended.source("in", schema={"bed": "string", "value": "string"}).filter("bed != ''", id="kept"))
+    (tmp_path / "flow.json").write_text(mended.to_json())
+    given = [{"bed": f"b{i}", "value": value} for i, value in enumerate([1.0, "y2", 3.0, "x4"])]
+    broken.run(given, sinks=ro.ParquetSink(tmp_path / "out"))
+    assert len(stream(tmp_path / "out", "errors")) == 2
+    text = call("errors", "replay", tmp_path / "out", tmp_path / "flow.json", "--out", tmp_path / "again")
+    assert "in: 2 records sent again" in text and "records in kept: 2" in text
+    wanted = mended.run([{**row, "value": str(row["value"])} for row in given])["kept"].to_pylist()
+    assert stream(tmp_path / "again" / "in", "kept") == [wanted[1], wanted[3]]
+    assert "nothing to replay" in call("errors", "replay", tmp_path / "out", tmp_path / "flow.json")
+
+
+def test_text_of_a_parser_and_state(tmp_path):
+    """A message that a parser refused comes again as the text that it was; a step with state begins empty."""
+
+    def parsing():
+        made = ro.Dataflow("lines")
+        raw = made.source("raw", schema={"payload": "binary"})
+        parsed = raw.to(t.ParseJSON(schema={"device": ("device", "string"), "value": ("value", "double")}), id="parse")
+        made.sink("out", parsed.to(t.KalmanFilter(by=("device",)), id="smooth"))
+        return made
+
+    broken, mended = parsing(), parsing()
+    lines = [b'{"device": "a", "value": 1.5}', b"not json", b'{"device": "a", "value": 2.5}']
+    broken.run([{"payload": line} for line in lines], sinks=ro.ParquetSink(tmp_path / "out"))
+    (error,) = stream(tmp_path / "out", "errors")
+    assert (error["task"], error["raw"], error["seq"]) == ("parse", "not json", 1)
+    (tmp_path / "flow.json").write_text(mended.to_json())
+    text = call("errors", "replay", tmp_path / "out" / "errors", tmp_path / "flow.json")
+    assert "parse: 1 records sent again" in text and "begun without state, from these records alone: smooth" in text
+    (again,) = stream(tmp_path / "out" / "replayed-1" / "parse", "errors")
+    assert again == error  # the dataflow is not mended
+
+
+def test_new_files_are_replayed_and_old_ones_not(tmp_path):
+    made = ro.Dataflow("greenhouse")
+    made.sink("out", made.source("in", schema={"value": "double"}).filter("value > 0", id="kept"))
+    (tmp_path / "flow.json").write_text(made.to_json())
+    for batch in (0, 1):
+        made.run([{"value": "x"}, {"value": "y"}], sinks=ro.ParquetSink(tmp_path / f"run-{batch}"))
+        target = tmp_path / "out" / "errors" / f"part-{batch:06d}-00000.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"run-{batch}" / "errors" / "part-000000-00000.parquet").rename(target)
+        assert "in: 2 records sent again" in call("errors", "replay", tmp_path / "out", tmp_path / "flow.json")
+    marks = json.loads((tmp_path / "out" / "errors" / "replayed.json").read_text())["replays"]
+    assert [list(one["files"]) for one in marks] == [["part-000000-00000.parquet"], ["part-000001-00000.parquet"]]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"errors", "replayed-1", "replayed-2"}
+
+
+@pytest.mark.parametrize("case", ["no folder", "no step", "no errors", "damaged marks"])
+def test_misuse_changes_nothing(tmp_path, case):
+    made = ro.Dataflow("greenhouse")
+    made.sink("out", made.source("in", schema={"value": "double"}).filter("value > 0", id="kept"))
+    made.run([{"value": "x"}, {"value": 1.0}], sinks=ro.ParquetSink(tmp_path / "out"))
+    other = ro.Dataflow("greenhouse")
+    other.sink("out", other.source("readings", schema={"value": "double"}).filter("value > 0", id="kept"))
+    (tmp_path / "flow.json").write_text((other if case == "no step" else made).to_json())
+    folder = {"no folder": tmp_path / "nothing", "no errors": tmp_path / "out" / "kept"}.get(case, tmp_path / "out")
+    if case == "damaged marks":
+        (tmp_path / "out" / "errors" / "replayed.json").write_text("{")
+    code, _, error = failure("errors", "replay", folder, tmp_path / "flow.json")
+    wanted = {
+        "no folder": "there is no folder",
+        "no step": "no step 'in', which has rejected records; its steps are readings, kept, out",
+        "no errors": "holds no rejected records: it lacks the column 'event_time'",
+        "damaged marks": "replayed.json, which says what was replayed, is damaged",
+    }[case]
+    assert code != 0 and wanted in str(error) and not list(tmp_path.rglob("replayed-1"))
