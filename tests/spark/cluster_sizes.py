@@ -1,7 +1,7 @@
 """What ``riot-ops plan`` predicts beside what a cluster of this computer takes: ``cluster_sizes.py FOLDER PLAN.json``.
 
-Each line is JSON: cores, keys, and predicted and measured CPU per message, bytes of the checkpoint's state, and
-messages per second. It starts clusters of one and of two workers with a core each.
+Each line is JSON: cores, keys, and predicted and measured CPU per message, messages per second, bytes of the
+checkpoint's state, and memory of the executors. It starts clusters of one and of two workers with a core each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pathlib import Path
 
 import riot_ops as ro
 from riot_ops.core.sink import CallbackSink
+from riot_ops.measure.processes import proportional_set_size
 from riot_ops.testing.spark_cluster import SparkCluster
 
 TICKS = os.sysconf("SC_CLK_TCK")
 #: Workers of one core, and sensors.
 SIZES = ((1, 2000), (2, 2000), (2, 8000))
-MESSAGES = 60_000
+MESSAGES = 400_000
 
 
 def cpu_seconds(cluster: SparkCluster) -> float:
@@ -37,6 +38,13 @@ def state_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
 
 
+def memory_bytes(cluster: SparkCluster) -> int:
+    """Memory of the executors and of their Python processes, without Spark's own worker; shared pages by share."""
+    pids = {pid for machine in cluster.machines for pid in machine.pids()}
+    pids -= {pid for machine in cluster.machines for pid in machine.pids("deploy.worker.Worker")}
+    return sum(map(proportional_set_size, pids))
+
+
 def drop(*_) -> None:
     pass
 
@@ -44,18 +52,19 @@ def drop(*_) -> None:
 def measure(cluster: SparkCluster, spark, keys: int) -> dict[str, float]:
     flow = ro.dataflows.stats("city")
     found = []
-    for n in (MESSAGES // 10, MESSAGES // 4, MESSAGES):
-        checkpoint = cluster.shared / f"{keys}-{n}"
+    for n in (MESSAGES // 10, MESSAGES // 4, MESSAGES // 4, MESSAGES):
+        checkpoint = cluster.shared / f"{keys}-{len(found)}"
         cpu, began = cpu_seconds(cluster), time.monotonic()
         source = ro.streams.city(sensors=keys, messages=n)
         query = flow.start(spark, source, sinks=CallbackSink(drop), checkpoint=checkpoint, max_records=n // 2)
         query.wait("10min")
         found.append((n, cpu_seconds(cluster) - cpu, time.monotonic() - began, state_bytes(checkpoint)))
-    (_, _, _, _), (n1, cpu1, wall1, _), (n2, cpu2, wall2, stored) = found
+    (n1, cpu1, wall1, _), (n2, cpu2, wall2, stored) = found[-2:]  # before, each machine has compiled
     return {
         "cpu_us": (cpu2 - cpu1) / (n2 - n1) * 1e6,
         "rate": (n2 - n1) / (wall2 - wall1),
         "stored": stored,
+        "memory": memory_bytes(cluster),
     }
 
 
@@ -71,10 +80,15 @@ def main(folder: Path, plan: Path) -> None:
         per_key = [
             (step["keys_per_key"] * keys + step["other_keys"]) * step["stored_bytes"] for step in predicted["steps"]
         ]
+        held = [
+            (step["keys_per_key"] * keys + step["other_keys"]) * step["memory_bytes"] for step in predicted["steps"]
+        ]
+        executors = workers * (predicted["base_bytes"] + predicted["core_bytes"])  # one core each
         expected = {
             "cpu_us": predicted["cpu_seconds"] * 1e6,
             "rate": workers / predicted["cpu_seconds"],
             "stored": sum(per_key),
+            "memory": executors + sum(held) + sum(per_key),
         }
         print(json.dumps({"cores": workers, "keys": keys, "predicted": expected, "measured": measured}), flush=True)
 

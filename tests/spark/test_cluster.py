@@ -61,7 +61,7 @@ def test_prediction_of_plan(tmp_path):
     command = [sys.executable, "-m", "riot_ops", "plan", "stats", "--rate", "7000", "--keys", "2000"]
     root = Path(__file__).resolve().parents[2]
     with open(tmp_path / "plan.json", "wb") as file:
-        options = ["--runner", "spark", "--messages", "60000", "--json"]
+        options = ["--runner", "spark", "--json"]
         subprocess.run([*command, *options], cwd=root, stdout=file, timeout=300, check=True)
     run = [sys.executable, "-m", "tests.spark.cluster_sizes", str(tmp_path), str(tmp_path / "plan.json")]
     done = subprocess.run(run, cwd=root, stdout=subprocess.PIPE, timeout=900, check=True)

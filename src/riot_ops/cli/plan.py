@@ -25,9 +25,10 @@ EXAMPLES = (
     "`riot-ops plan stats --rate 7000 --keys 90000 --runner spark --json`\n\n"
     "`riot-ops plan flow.json --rate 500 --keys 2000 --input readings.csv`"
 )
-#: Messages of each sensor in the two runs from which keys per sensor follow.
-MESSAGES_PER_SENSOR = (80, 20)
-MESSAGES = 40_000
+#: Most sensors, and messages of each, in the two runs from which keys per sensor follow.
+MAX_SENSORS, MESSAGES_PER_SENSOR = (500, 2000), (80, 20)
+#: Messages of a run in process, and on Spark, where the start of a query takes some CPU seconds, never the same.
+MESSAGES, SPARK_MESSAGES = 40_000, 400_000
 
 
 def plan(
@@ -45,7 +46,10 @@ def plan(
     keys: Annotated[int | None, typer.Option(help="Keys of the stream, such as sensors; with --rate.")] = None,
     runner: Annotated[str, typer.Option(help="With --rate: local (one process) or spark.")] = "local",
     head_room: Annotated[float, typer.Option(help="With --rate: how many times the load the size suffices for.")] = 2.0,
-    messages: Annotated[int, typer.Option(help="With --rate: messages of a measuring run.")] = MESSAGES,
+    messages: Annotated[
+        int | None,
+        typer.Option(help=f"With --rate: messages of a run; default {MESSAGES:,}, on Spark {SPARK_MESSAGES:,}."),
+    ] = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", help="With --rate: FILE or SOURCE=FILE with records to measure with."),
@@ -67,6 +71,8 @@ def plan(
     check_load(rate, keys, head_room)
     if runner not in ("local", "spark"):
         raise ConfigError(f"--runner must be spark or local, got {runner!r}")
+    if messages is None:
+        messages = SPARK_MESSAGES if runner == "spark" else MESSAGES
     if messages < 100:
         raise ConfigError(f"--messages must be a whole number >= 100, got {messages}")
     sources, sizes = _sources(flow, name, stream, inputs or (), messages)
@@ -95,7 +101,7 @@ def _sources(
         def generate(keys: int, n: int) -> Mapping[str, Any]:
             return {**empty, label: entry.generator(**{entry.counted: keys, "messages": n})}
 
-        return generate, tuple(messages // each for each in MESSAGES_PER_SENSOR)
+        return generate, tuple(map(min, MAX_SENSORS, (messages // each for each in MESSAGES_PER_SENSOR)))
     known = next((one for one in APPLICATIONS.values() if name in (one.name, one.code)), None)
     feeds = (
         {} if known is None else {id: LINES[one] for id, one in known.inputs.items() if one in LINES and id in nodes}

@@ -336,7 +336,7 @@ def _on_spark(flow: Dataflow, sources: Sources, keys: int | None, messages: int)
     spark = session(1, memory="1g", app_name="riot-ops plan")
     try:
         spent, counts, batches = [], [], []
-        for n in (max(1, messages // 10), max(1, messages // 4), messages):
+        for n in (max(1, messages // 10), max(1, messages // 4), messages):  # the first compiles
             before = tree.cpu_seconds()
             query = flow.start(spark, sources(keys, n), sinks=CallbackSink(_discard), max_records=max(1, n // 2))
             counts.append(query.wait("10min").messages)
@@ -345,7 +345,7 @@ def _on_spark(flow: Dataflow, sources: Sources, keys: int | None, messages: int)
         memory = tree.memory_by_program()
     finally:
         spark.stop()
-    # the first run compiles; if the others differ in their messages, the start of a query does not count
+    # if the others differ in their messages, the start of a query does not count
     per_message = spent[2] / counts[2]
     if counts[2] > counts[1]:
         per_message = max((spent[2] - spent[1]) / (counts[2] - counts[1]), 1e-9)
