@@ -17,7 +17,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
-from riot_ops.testing.services import Mosquitto, free_port
+from riot_ops.testing.services import Mosquitto, Moto, free_port
 from riot_ops.testing.spark_cluster import SparkCluster
 from tests.connectors.mqtt.tools import Listener, apply
 
@@ -127,13 +127,41 @@ def stats(cluster: SparkCluster, spark, folder: Path) -> None:
 
 
 def windows(cluster: SparkCluster, spark, folder: Path) -> None:
-    """Yahoo's streaming benchmark counts in windows."""
+    """Yahoo's streaming benchmark counts in windows; the workers write to an object store."""
     source = AdvertsSource(messages=3000)
     flow = ro.dataflows.yahoo_streaming()
-    query = flow.start(spark, source, checkpoint=cluster.shared / "windows", max_records=500)
-    query.wait(WAIT)
-    wanted = flow.run(source)
-    assert rows(query["campaigns"]) == rows(wanted["campaigns"]) and wanted["campaigns"].num_rows
+    wanted = flow.run(source)["campaigns"]
+    with Store(cluster.host) as store:
+        sink = ro.ParquetSink(f"{store.bucket()}/windows", storage_options=store.settings())
+        query = flow.start(spark, source, sinks=sink, checkpoint=cluster.shared / "windows", max_records=500)
+        query.wait(WAIT)
+        found = query["campaigns"].select(wanted.column_names)
+        assert rows(found) == rows(wanted) and wanted.num_rows
+
+
+class Store(Moto):
+    """An object store that workers reach."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self._host = host
+        self.endpoint = f"http://{host}:{self._port}"
+
+    def command(self) -> list[str]:
+        return [word.replace("127.0.0.1", self._host) for word in super().command()]
+
+    def ports(self) -> tuple[int, ...]:
+        return ()  # it does not listen on loopback
+
+    def bucket(self) -> str:
+        """Create a bucket as soon as the server answers, and return its URL."""
+        until = time.monotonic() + 60
+        while True:
+            try:
+                return self.create_bucket("cluster")
+            except OSError:
+                assert time.monotonic() < until
+                time.sleep(0.1)
 
 
 def pred(cluster: SparkCluster, spark, folder: Path) -> None:

@@ -107,8 +107,9 @@ def _sink_folder(name: str, folder: Path) -> DriverFile:
     return DriverFile(
         f"{folder}, to which the sink {name!r} writes",
         str(folder),
-        f"{SHARED.format(what='a folder')}; otherwise use a sink that is reached over the network, such as "
-        "PublishMQTT, a DataFrame of flow.frames, or memory, which brings the records to the driver",
+        f"{SHARED.format(what='a folder')}, or the address of an object store such as s3://bucket/folder; otherwise "
+        "use a sink that is reached over the network, such as PublishMQTT, a DataFrame of flow.frames, or memory, "
+        "which brings the records to the driver",
         marked=True,
     )
 
