@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import riot_ops as ro
-from riot_ops.core.sink import CallbackSink
 from riot_ops.measure.processes import proportional_set_size
 from riot_ops.testing.spark_cluster import SparkCluster
+from tests.discard_sink import DiscardSink
 
 TICKS = os.sysconf("SC_CLK_TCK")
 #: Workers of one core, and sensors.
@@ -45,10 +45,6 @@ def memory_bytes(cluster: SparkCluster) -> int:
     return sum(map(proportional_set_size, pids))
 
 
-def drop(*_) -> None:
-    pass
-
-
 def measure(cluster: SparkCluster, spark, keys: int) -> dict[str, float]:
     flow = ro.dataflows.stats("city")
     found = []
@@ -56,7 +52,7 @@ def measure(cluster: SparkCluster, spark, keys: int) -> dict[str, float]:
         checkpoint = cluster.shared / f"{keys}-{len(found)}"
         cpu, began = cpu_seconds(cluster), time.monotonic()
         source = ro.streams.city(sensors=keys, messages=n)
-        query = flow.start(spark, source, sinks=CallbackSink(drop), checkpoint=checkpoint, max_records=n // 2)
+        query = flow.start(spark, source, sinks=DiscardSink(), checkpoint=checkpoint, max_records=n // 2)
         query.wait("10min")
         found.append((n, cpu_seconds(cluster) - cpu, time.monotonic() - began, state_bytes(checkpoint)))
     (n1, cpu1, wall1, _), (n2, cpu2, wall2, stored) = found[-2:]  # before, each machine has compiled

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.sink import CallbackSink
+from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.dataflow import Dataflow
 from riot_ops.runtime.engine import Engine
 
@@ -308,7 +308,7 @@ def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
     Engine.on_step = staticmethod(note)
     began = time.process_time()
     try:
-        result = flow.run(sources, sinks=CallbackSink(_discard), cores=1, checkpoint=folder / "checkpoint")
+        result = flow.run(sources, sinks=_Discard(), cores=1, checkpoint=folder / "checkpoint")
     finally:
         Engine.on_step = before
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -318,8 +318,19 @@ def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
     return _Run(result.summary.messages, seconds, held)
 
 
-def _discard(stream: str, batch: pa.RecordBatch) -> None:
-    """Drop the results."""
+class _Discard(Sink):
+    """Drops the results where they arise: a driver would have to hold those of all workers."""
+
+    def writer(self, batch_id: int, partition: int) -> Writer:
+        return _DiscardWriter()
+
+
+class _DiscardWriter(Writer):
+    def write(self, stream: str, batch: pa.RecordBatch) -> None:
+        pass
+
+    def finish(self) -> Message:
+        return {}
 
 
 def _peak_bytes() -> int:
@@ -338,7 +349,7 @@ def _on_spark(flow: Dataflow, sources: Sources, keys: int | None, messages: int)
         spent, counts, batches = [], [], []
         for n in (max(1, messages // 10), max(1, messages // 4), messages):  # the first compiles
             before = tree.cpu_seconds()
-            query = flow.start(spark, sources(keys, n), sinks=CallbackSink(_discard), max_records=max(1, n // 2))
+            query = flow.start(spark, sources(keys, n), sinks=_Discard(), max_records=max(1, n // 2))
             counts.append(query.wait("10min").messages)
             spent.append(tree.cpu_seconds() - before)
             batches += [one["durationMs"]["triggerExecution"] / 1000 for one in query.streaming.recentProgress]
