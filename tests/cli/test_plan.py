@@ -30,13 +30,13 @@ def test_size_in_process_by_hand():
 
 def test_size_on_spark_by_hand():
     size = size_for("flow", SPARK, 100_000, 1000)
-    assert (size.cores, size.partitions, size.executors, size.utilization) == (10, 10, 3, 0.5)
+    assert (size.cores, size.partitions, size.executors, size.utilization) == (11, 11, 3, 0.5)
     assert size.checkpoint_bytes == 2 * 5003 * 60
-    assert size.memory_bytes == 3 * 400e6 + 10 * 150e6 + 2 * 5003 * 160
+    assert size.memory_bytes == 3 * 400e6 + 11 * 150e6 + 2 * 5003 * 160
 
 
 def test_what_is_extrapolated_is_said():
-    assert any("10 cores" in text for text in size_for("flow", SPARK, 100_000, 20).extrapolated)
+    assert any("11 cores" in text for text in size_for("flow", SPARK, 100_000, 20).extrapolated)
     assert not any("the state of" in text for text in size_for("flow", SPARK, 100, 20).extrapolated)
     text = str(size_for("flow", SPARK, 100, 1000))
     assert text.index("measured here") < text.index("extrapolated") < text.index("the state of 1,000 keys")

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import riot_ops as ro
+from riot_ops.cli.sizing import DiscardSink
 from riot_ops.measure.processes import proportional_set_size
 from riot_ops.testing.spark_cluster import SparkCluster
-from tests.discard_sink import DiscardSink
 
 TICKS = os.sysconf("SC_CLK_TCK")
 #: Workers of one core, and sensors.

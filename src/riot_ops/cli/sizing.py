@@ -20,11 +20,13 @@ from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.dataflow import Dataflow
 from riot_ops.runtime.engine import Engine
 
-__all__ = ["Calibration", "Size", "StepState", "calibrate", "check_load", "size_for"]
+__all__ = ["Calibration", "DiscardSink", "Size", "StepState", "calibrate", "check_load", "size_for"]
 
 #: Cores of an executor, and of its heap per core: the JVM only moves blocks, as the work is in Python processes.
 EXECUTOR_CORES = 4
 HEAP_BYTES = 256 << 20
+#: Time between micro-batches that a size is for.
+TRIGGER_SECONDS = 1.0
 #: While a checkpoint is written the state is in memory twice: as arrays, and as the bytes to be written.
 COPIES = 1
 #: Spark keeps a base and deltas that weigh as much, of each version that it has not deleted yet.
@@ -147,7 +149,7 @@ class Size:
             + (f", and {_bytes(m.core_bytes)} of Python processes per core" if m.core_bytes else ""),
         ]
         if m.batch_seconds:
-            lines.append(f"  {m.batch_seconds:.2g} s for the shortest micro-batch")
+            lines.append(f"  {m.batch_seconds:.2g} s for the shortest micro-batch; the size is for one each second")
         for one in m.steps:
             lines.append(
                 f"  {one.step}: {one.memory_bytes:,.0f} bytes per key, {one.stored_bytes:,.0f} stored; "
@@ -203,7 +205,8 @@ def size_for(name: str, measured: Calibration, rate: float, keys: int, head_room
     """
     check_load(rate, keys, head_room)
     spark = measured.runner == "spark"
-    load = rate * measured.cpu_seconds
+    # planning and committing a micro-batch costs the same for few and many messages
+    load = rate * measured.cpu_seconds + min(1.0, measured.batch_seconds / TRIGGER_SECONDS)
     cores = max(1, math.ceil(load * head_room - 1e-9))
     executors = math.ceil(cores / EXECUTOR_CORES) if spark else 1
     state = sum(step.keys(keys) * step.memory_bytes for step in measured.steps)
@@ -274,11 +277,12 @@ def calibrate(
         read = runs[-1].messages
         if not read:
             raise ConfigError("the size of a deployment needs records to measure with, and there are none")
+        cpu = min(run.cpu_seconds / run.messages for run in runs)
         if runner == "local":
-            cpu = min(run.cpu_seconds / run.messages for run in runs)
             return Calibration("local", read, tuple(keys), cpu, 0.0, base, 0.0, steps)
-        spark = _on_spark(flow, sources, sizes[-1], messages)
-    return Calibration("spark", read, tuple(keys), *spark, steps)
+        per_message, batch, jvm, python = _on_spark(flow, sources, sizes[-1], messages)
+    # Spark runs the same steps, so that less than in process is an error of measurement
+    return Calibration("spark", read, tuple(keys), max(per_message, cpu), batch, jvm, python, steps)
 
 
 def _steps(runs: Sequence[_Run], keys: Sequence[int]) -> tuple[StepState, ...]:
@@ -308,7 +312,7 @@ def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
     Engine.on_step = staticmethod(note)
     began = time.process_time()
     try:
-        result = flow.run(sources, sinks=_Discard(), cores=1, checkpoint=folder / "checkpoint")
+        result = flow.run(sources, sinks=DiscardSink(), cores=1, checkpoint=folder / "checkpoint")
     finally:
         Engine.on_step = before
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
@@ -318,7 +322,7 @@ def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
     return _Run(result.summary.messages, seconds, held)
 
 
-class _Discard(Sink):
+class DiscardSink(Sink):
     """Drops the results where they arise: a driver would have to hold those of all workers."""
 
     def writer(self, batch_id: int, partition: int) -> Writer:
@@ -347,19 +351,20 @@ def _on_spark(flow: Dataflow, sources: Sources, keys: int | None, messages: int)
     spark = session(1, memory="1g", app_name="riot-ops plan")
     try:
         spent, counts, batches = [], [], []
-        for n in (max(1, messages // 10), max(1, messages // 4), messages):  # the first compiles
+        fewer = max(1, messages // 4)
+        for n in (fewer, fewer, fewer, messages):  # in the first ones Python and the JVM compile
             before = tree.cpu_seconds()
-            query = flow.start(spark, sources(keys, n), sinks=_Discard(), max_records=max(1, n // 2))
+            query = flow.start(spark, sources(keys, n), sinks=DiscardSink(), max_records=max(1, n // 2))
             counts.append(query.wait("10min").messages)
             spent.append(tree.cpu_seconds() - before)
             batches += [one["durationMs"]["triggerExecution"] / 1000 for one in query.streaming.recentProgress]
         memory = tree.memory_by_program()
     finally:
         spark.stop()
-    # if the others differ in their messages, the start of a query does not count
-    per_message = spent[2] / counts[2]
-    if counts[2] > counts[1]:
-        per_message = max((spent[2] - spent[1]) / (counts[2] - counts[1]), 1e-9)
+    # if the runs differ in their messages, the start of a query does not count
+    per_message = spent[-1] / counts[-1]
+    if counts[-1] > counts[-2]:
+        per_message = (spent[-1] - spent[-2]) / (counts[-1] - counts[-2])
     python = sum(size for name, size in memory if "java" not in name)
     jvm = sum(size for name, size in memory if "java" in name)
     return per_message, min(batches), float(max(jvm, HEAP_BYTES)), float(python)
