@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+#: As vendors write it; the middle is of the PySpark that is installed, whose features are found by name.
+VENDOR_VERSION = ".".join(distribution("pyspark").version.split(".")[:2]) + ".0.dbr17"
 MAX_WHEEL_BYTES = 3_000_000
 
 
@@ -85,23 +88,46 @@ def closure(requirements):
     return found.values()
 
 
-@pytest.fixture(scope="module")
-def bare(wheel, tmp_path_factory):
-    """The Python of an environment with the wheel and its base dependencies, and nothing else."""
-    folder = tmp_path_factory.mktemp("bare")
+def environment(wheel, folder, *more):
+    """Make an environment with the wheel, its base dependencies and more distributions; returns its packages."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
         metadata = archive.read("riot_ops-0.1.0.dist-info/METADATA").decode()
-    for one in closure(re.findall(r"^Requires-Dist: (.+)$", metadata, re.MULTILINE)):
+    for one in closure([*re.findall(r"^Requires-Dist: (.+)$", metadata, re.MULTILINE), *more]):
         for top in {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}:
             (packages / top).symlink_to(one.locate_file(top))
+    return packages
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """The Python of an environment with the wheel and its base dependencies, and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    environment(wheel, folder)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def cluster(wheel, tmp_path_factory):
+    """The Python of a cluster of a vendor: its own build of PySpark, pandas and protobuf, and the plain wheel."""
+    folder = tmp_path_factory.mktemp("cluster")
+    packages = environment(wheel, folder, "pandas", "protobuf", "py4j")
+    assert not (packages / "pyspark").exists(), "the plain wheel pulls no PySpark"
+    (packages / "pyspark").mkdir()
+    for entry in Path(distribution("pyspark").locate_file("pyspark")).iterdir():
+        if entry.name not in ("version.py", "__pycache__"):
+            (packages / "pyspark" / entry.name).symlink_to(entry)
+    (packages / "pyspark" / "version.py").write_text(f'__version__: str = "{VENDOR_VERSION}"\n', encoding="utf-8")
     return folder / "bin" / "python"
 
 
 def run(python, *arguments, folder):
-    return subprocess.run([str(python), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPARK_HOME", "PYSPARK_PYTHON")}
+    return subprocess.run(
+        [str(python), *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.long
@@ -129,3 +155,41 @@ def test_bare_command(bare, tmp_path):
     done = run(bare, "-m", "riot_ops", "bench", "--list", folder=tmp_path)
     assert done.returncode == 2
     assert "pip install 'riot-bench'" in done.stderr
+
+
+ON_A_CLUSTER = """
+import importlib.metadata as m, sys
+import pyspark
+import riot_ops as ro
+from riot_ops import spark as on_spark, tasks as t
+from riot_ops.spark import features, runner, udfs, data_sources, frames, state_reader, worker_daemon
+assert pyspark.__version__.endswith(".dbr17"), pyspark.__version__
+assert "pyspark" not in {d.name.lower() for d in m.distributions()}, "it is the cluster's own"
+assert ".".join(map(str, features.installed_version())) == pyspark.__version__[:3]
+from pyspark import SparkConf
+assert "RocksDB" in str(on_spark.configure(SparkConf(loadDefaults=False)).getAll())
+if len(sys.argv) > 1:
+    flow = ro.Dataflow("plain")
+    rows = flow.source("in", schema={"device": "string", "value": "double"})
+    flow.sink("out", rows.to(t.KalmanFilter(by="device"), id="smooth"))
+    data = [{"device": "ab"[i % 2], "value": float(i)} for i in range(20)]
+    spark = on_spark.session(cores=1, memory="1g")
+    query = flow.start(spark, data, max_records=7, checkpoint=sys.argv[1])
+    query.wait("3min")
+    assert query["smooth"].sort_by("seq").to_pylist() == flow.run(data)["smooth"].to_pylist()
+print("works")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_plain_wheel_on_a_cluster_with_its_own_pyspark(cluster, tmp_path):
+    done = run(cluster, "-c", ON_A_CLUSTER, folder=tmp_path)
+    assert done.stdout == "works\n", done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow  # another JVM
+def test_dataflow_on_a_cluster_with_its_own_pyspark(cluster, tmp_path):
+    done = run(cluster, "-c", ON_A_CLUSTER, str(tmp_path / "kept"), folder=tmp_path)
+    assert done.stdout == "works\n", done.stderr[-4000:]
