@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.spark import features
+from riot_ops.spark.session_check import PROVIDER
 
 SCHEMA = {"device": "string", "value": "double"}
 ROWS = [{"seq": i, "device": "ab"[i % 2], "value": float(i * 7 % 5)} for i in range(40)]
@@ -41,11 +47,73 @@ def values(rows) -> list[tuple[int, float]]:
     return sorted((r["seq"], r["value"]) for r in rows)
 
 
+def read(out: Path, stream: str) -> list[tuple[int, float]]:
+    return values(pq.read_table(sorted((out / stream).glob("*.parquet"))).to_pylist())
+
+
+@contextmanager
+def restricted(spark):
+    """A platform that refuses all settings but the number of shuffle partitions, and any other trigger."""
+    conf, writer = type(spark.conf), DataStreamWriter
+    put, trigger = conf.set, writer.trigger
+    refused_names = []
+
+    def refuse(self, name, value):
+        if name != "spark.sql.shuffle.partitions":
+            refused_names.append(name)
+            raise PySparkException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available")
+        put(self, name, value)
+
+    def only_available_now(self, **given):
+        assert given == {"availableNow": True}, given
+        return trigger(self, **given)
+
+    conf.set, writer.trigger = refuse, only_available_now
+    try:
+        yield refused_names
+    finally:
+        conf.set, writer.trigger = put, trigger
+
+
+def started(spark, stream, folder: Path) -> None:
+    """``flow.start`` gives what a run in process gives, and continues."""
+    from riot_ops.spark import configure
+
+    flow, wanted = dataflow(), dataflow().run(ROWS)
+    where = {"out": folder / "started", "checkpoint": folder / "started-kept"}
+    first = flow.start(spark, ROWS[:24], max_records=10, **where)
+    assert first.wait("2min").messages == 24 and not first.active
+    assert [one["messages"] for one in first.micro_batches] == [10, 10, 4]
+    query = flow.start(spark, ROWS, max_records=10, **where)
+    assert query.wait("2min").messages == 16
+    assert (first.summary.rows["errors"], query.summary.rows["errors"]) == (1, 0), [first.summary]
+    written = first.summary.rows["written"] + query.summary.rows["written"]
+    assert written == sum(len(wanted[name]) for name in ("smooth", "mean", "errors")), (written, first.summary)
+    for name in ("smooth", "mean"):
+        assert read(where["out"], name) == values(wanted[name].to_pylist()), name
+    try:
+        flow.start(spark, ROWS, partitions=1, **where)
+    except StateError as error:
+        assert "partitions=2" in str(error), error
+    else:
+        raise AssertionError("another number of partitions continued")
+
+    # a restricted platform: one trigger, few settings, a stream of the user's own
+    configure(spark)
+    with restricted(spark) as names:
+        configure(spark)
+        where = {"out": folder / "restricted", "checkpoint": f"{folder}/restricted-kept"}
+        query = flow.start(spark, stream, trigger="available now", buffering="latency", **where)
+        assert query.wait("2min").messages == len(ROWS)
+    assert PROVIDER in names and len(set(names)) >= 3, names
+    for name in ("smooth", "mean"):
+        assert read(where["out"], name) == values(wanted[name].to_pylist()), name
+
+
 def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     from riot_ops.spark import configure, read_state, register, session
-    from riot_ops.spark.session_check import PROVIDER
 
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     assert type(spark).__module__.startswith("pyspark.sql.connect")
@@ -55,8 +123,15 @@ def main(folder: Path) -> None:
     flow = dataflow()
     wanted = flow.run(ROWS)
 
-    # calls that need the JVM are refused before they do anything
-    refused(lambda: flow.start(spark, frame, checkpoint=folder / "none"), "flow.start needs Spark's JVM")
+    # what needs the JVM or the driver's process is refused before anything is done
+    out = folder / "refused"
+    refused(lambda: flow.start(spark, frame, out=out, checkpoint=out), "flow.start takes no batch DataFrame")
+    refused(lambda: flow.start(spark, ROWS, out=out), "flow.start needs checkpoint")
+    refused(lambda: flow.start(spark, ROWS, checkpoint=out), "'out' (MemorySink) is in this process")
+    refused(lambda: flow.start(spark, ROWS, out=out, checkpoint=out, probe=ro.Probe()), "takes no probe")
+    refused(lambda: flow.start(spark, ROWS, out=out, checkpoint=out, restart="compatible"), "restart='compatible'")
+    refused(lambda: flow.start(spark, ROWS, out=out, checkpoint="here"), "absolute path or a URI over Spark Connect")
+    assert not out.exists()
     refused(session, "session needs Spark's JVM")
     assert not (folder / "none").exists()
 
@@ -64,6 +139,14 @@ def main(folder: Path) -> None:
     spark.conf.set(PROVIDER, "org.apache.spark.HDFSBackedStateStoreProvider")
     refused(lambda: KALMAN.transform(stream), "keyed tasks keep their state in Spark's RocksDB store")
     configure(spark)
+
+    if not features.has(features.STATE_OVER_CONNECT):
+        text = "state over Spark Connect needs Spark 4.1 or later: this session has 4.0"
+        refused(lambda: flow.start(spark, ROWS, out=out, checkpoint=out), text)
+        refused(lambda: flow.frames(stream), text)
+        spark.stop()
+        return
+    started(spark, stream, folder)
 
     # a batch
     smooth = KALMAN.transform(frame, on_error="drop").collect()

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
 
-from riot_ops.spark import features
+from riot_ops.spark import connect, features
 from riot_ops.spark import session_check as check
 from tests.spark import connect_job
 
@@ -116,3 +117,13 @@ def test_session_without_readable_settings():
             raise PySparkException("not available")
 
     check.check_session(Silent(), keeps_state=True)
+
+
+@pytest.mark.parametrize("form", [dict, lambda named: Row(**named)], ids=["names", "row"])
+def test_metrics_of_progress_in_each_form(form):
+    named = {"records": 4, "rejected": 1}
+    schema = {"fields": [{"name": name} for name in named]}
+    for found, wanted in ((named, named), ({"values": [4, 1], "schema": schema}, named), (None, {})):
+        given = None if found is None else form(found)
+        assert connect._metrics({"observedMetrics": {"riot_ops": given}}) == wanted
+    assert connect._metrics({}) == {}

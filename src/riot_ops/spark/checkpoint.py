@@ -103,6 +103,11 @@ class SparkCheckpoint:
                 "driver and all workers see"
             ) from None
 
+    @property
+    def session(self) -> SparkSession:
+        """The session of the query."""
+        return self._spark
+
     def exists(self) -> bool:
         """Whether the folder holds a checkpoint of a query."""
         if self.local is not None and Checkpoint(self.local).exists():

@@ -50,11 +50,11 @@ from riot_ops.spark.blocks import (
     blocks_to_batch,
     bucket_labels,
 )
-from riot_ops.spark.features import to_arrow_schema
+from riot_ops.spark.features import STATE_OVER_CONNECT, require, to_arrow_schema
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
-from riot_ops.spark.session_check import check_session
+from riot_ops.spark.session_check import check_session, is_connect
 from riot_ops.spark.sink import SinkRoutes
 from riot_ops.spark.stage import (
     OWNER_BUCKET,
@@ -246,6 +246,8 @@ class StageChain:
         run = uuid.uuid4().hex
         fixed = {} if self.partitions is None else {"partitions": self.partitions}
         owner = {"the query": {**fixed, "order": self.order[0]}, **self.owner}
+        if streaming and self.plan.shuffles and is_connect(spark):
+            require(STATE_OVER_CONNECT, spark)
         for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ARROW_STREAM_WRITERS",
     "READ_LIMITS",
+    "STATE_OVER_CONNECT",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
@@ -78,10 +79,12 @@ if not TYPE_CHECKING:
         SupportsTriggerAvailableNow = object
 
 
+STATE_OVER_CONNECT = "state over Spark Connect"
 #: Features that a user may ask for and an older Spark lacks: since when, and the attribute that tells in PySpark, as
 #: ``module:name``; None where only the version tells.
 SINCE: dict[str, tuple[tuple[int, int], str | None]] = {
     "row-wise transformWithState": ((4, 1), "pyspark.sql.group:GroupedData.transformWithState"),
+    STATE_OVER_CONNECT: ((4, 1), "pyspark.sql.connect.group:GroupedData.transformWithStateInPandas"),
     "Arrow UDFs": ((4, 1), "pyspark.sql.functions:arrow_udf"),
     "real-time mode": ((4, 1), None),
     "declarative pipelines": ((4, 1), "pyspark.pipelines:table"),
@@ -112,9 +115,11 @@ def installed_version() -> tuple[int, int]:
 def has(feature: str, spark: Any = None) -> bool:
     """Whether a feature of ``SINCE`` can be had, in PySpark and in the session if one is given."""
     since, name = SINCE[feature]
-    if spark is not None and parse_version(str(spark.version)) < since:
-        return False
-    return installed_version() >= since if name is None else _has_name(name)
+    if name is not None:  # vendors bring names to earlier versions
+        return _has_name(name)
+    return (
+        min(installed_version(), installed_version() if spark is None else parse_version(str(spark.version))) >= since
+    )
 
 
 def require(feature: str, spark: Any = None) -> None:
@@ -129,7 +134,7 @@ def require(feature: str, spark: Any = None) -> None:
     since, _ = SINCE[feature]
     old = spark is not None and parse_version(str(spark.version)) < since
     whose = f"this session has {spark.version}" if old else f"the installed PySpark is {pyspark.__version__}"
-    verb = "need" if feature.endswith("s") else "needs"
+    verb = "need" if feature.endswith(("sources", "UDFs", "pipelines")) else "needs"
     raise ConfigError(f"{feature} {verb} Spark {since[0]}.{since[1]} or later: {whose}")
 
 

@@ -30,6 +30,7 @@ from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.spark.checkpoint import SparkCheckpoint
+from riot_ops.spark.connect import server_path
 from riot_ops.spark.dataframe_transform import (
     PASSED_THROUGH,
     Order,
@@ -257,7 +258,9 @@ class Frames(Mapping[str, "DataFrame"]):
                 if kept.exists() and not kept.next_batch():
                     kept.forget_dataflow()
                 kept.open(self._flow, *self._options)
-            writer = writer.option("checkpointLocation", as_uri(checkpoint))
+            connected = is_connect(self.packed.sparkSession)
+            place = server_path(checkpoint) if connected else as_uri(checkpoint)
+            writer = writer.option("checkpointLocation", place)
         if trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:

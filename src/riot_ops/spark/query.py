@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.checks import duration_seconds
@@ -170,7 +171,7 @@ class Query(ReadableStreams):
                 self.poll()
                 if not self.active:
                     self._raise_if_cut_off()
-                    end_sinks(self.flow, self.sinks, self.routes)
+                    self._end_sinks()
                 check()
                 return self.summary
             except BaseException as error:
@@ -187,7 +188,7 @@ class Query(ReadableStreams):
         self._stopped = True
         self.streaming.stop()
         self.poll()
-        end_sinks(self.flow, self.sinks, self.routes)
+        self._end_sinks()
         self.close()
 
     def close(self) -> None:
@@ -236,11 +237,17 @@ class Query(ReadableStreams):
                 "durations_ms": progress["durationMs"],
             }
         )
+        self._count_written(progress)
+
+    def _count_written(self, progress: dict[str, Any]) -> None:
         counted = (progress.get("observedMetrics") or {}).get("riot_ops")
         if counted is not None:
             keys = counted["state_keys"] if isinstance(counted, Mapping) else getattr(counted, "state_keys", 0)
             self.summary.state_keys = int(keys or 0)
         self._count_records(self._metrics(progress["batchId"]))
+
+    def _end_sinks(self) -> None:
+        end_sinks(self.flow, self.sinks, self.routes)
 
     def _count_unreported(self) -> None:
         """Count micro-batches that were committed, but stopped before Spark reported their progress."""
@@ -313,7 +320,7 @@ def _stop_when_idle(streaming: Any) -> None:
     """Stop a query when it has no more data."""
     while is_active(streaming):
         time.sleep(POLL_SECONDS)
-        with contextlib.suppress(Py4JError, OSError):
+        with contextlib.suppress(Py4JError, PySparkException, OSError):
             if streaming.status["message"] == IDLE:
                 streaming.stop()
 
@@ -322,5 +329,5 @@ def is_active(streaming: Any) -> bool:
     """Whether a query runs; False if its Spark is gone."""
     try:
         return bool(streaming.isActive)
-    except (Py4JError, OSError):
+    except (Py4JError, PySparkException, OSError):  # PySpark's own where the server of Spark Connect is gone
         return False

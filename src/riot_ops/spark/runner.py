@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import temporary_folder
+from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.probe import Probe
@@ -24,6 +26,7 @@ from riot_ops.runtime.restart import AddedSinks, Restart, check_restart, source_
 from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
+from riot_ops.spark.connect import ConnectCheckpoint, ConnectQuery, check_connected, on_server
 from riot_ops.spark.dataframe_transform import (
     Order,
     assign_labels,
@@ -34,7 +37,7 @@ from riot_ops.spark.dataframe_transform import (
 )
 from riot_ops.spark.driver_files import check_driver_files, check_visible, source_files
 from riot_ops.spark.driver_sink import DriverSink
-from riot_ops.spark.features import READ_LIMITS
+from riot_ops.spark.features import READ_LIMITS, STATE_OVER_CONNECT, require
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_sink, pickled_source
 from riot_ops.spark.query import Query, QuerySetup, is_active
@@ -47,7 +50,7 @@ from riot_ops.spark.session import (
     fit_buffering,
     query_settings,
 )
-from riot_ops.spark.session_check import check_session, is_connect, is_one_process, refuse_connect
+from riot_ops.spark.session_check import check_session, is_connect, is_one_process
 from riot_ops.spark.sink import SinkCommitter
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import StageProcessor
@@ -142,24 +145,30 @@ def start(
     check_restart(restart, checkpoint)
     target_s = None if target_duration is None else duration_seconds("target_duration", target_duration)
     check_target(target_s, max_records, min_records)
-    refuse_connect(is_connect(spark), "flow.start")
     keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
     check_session(spark, keeps_state=keeps_state)
     targets, routes = bind_sinks(flow, sinks, out)
+    connected = is_connect(spark)
+    if connected:
+        check_connected(targets, source, checkpoint, probe, restart)
+        if keeps_state:
+            require(STATE_OVER_CONNECT, spark)
     temporary = temporary_folder("riot_ops-query-")
     running: list[Any] = []
     lock: FolderLock | None = None
     try:
-        spark_checkpoint = SparkCheckpoint(spark, temporary / "checkpoint" if checkpoint is None else checkpoint)
-        folders = [folder for sink in targets.values() for folder in sink.folders()]
+        place = temporary / "checkpoint" if checkpoint is None else checkpoint
+        spark_checkpoint = ConnectCheckpoint(spark, place) if connected else SparkCheckpoint(spark, place)
+        folders = [] if connected else [folder for sink in targets.values() for folder in sink.folders()]
         if spark_checkpoint.local is not None:
             folders.append(spark_checkpoint.local)
         kept = keeps_state or has_batch_frames(source)
-        check_driver_files(spark, flow, sinks=targets, checkpoint=spark_checkpoint.local if kept else None)
+        if not connected:
+            check_driver_files(spark, flow, sinks=targets, checkpoint=spark_checkpoint.local if kept else None)
         lock = FolderLock(folders, is_over=lambda: bool(running) and not is_active(running[0]))
         bound = bind_sources(flow, write_batch_frames(flow, source, spark_checkpoint.local), again="Spark")
         kinds = {name: source_kind(one) for name, one in merge_sources(flow, bound).items()}
-        if not is_one_process(spark):
+        if not connected and not is_one_process(spark):
             bound = {name: one.carried() if isinstance(one, Source) else one for name, one in bound.items()}
             check_visible(spark, source_files(bound))
         order = resolve_order(flow, {name for name, one in bound.items() if not _has_numbers(one)}, order)
@@ -183,11 +192,7 @@ def start(
             sink.identify(run)
         planned = spark_checkpoint.planned_ends(first, bound) if first and not READ_LIMITS else ends
         if first == 0:  # the manifest is written last: from then on the content of the sinks belongs to this query
-            for sink in targets.values():
-                if continued:
-                    sink.recover(0)
-                else:
-                    sink.begin(overwrite)
+            _start_sinks(spark, targets, "recover" if continued else "begin", 0 if continued else overwrite)
             if continued:
                 spark_checkpoint.forget()
         if not settings and all(isinstance(one, Source) for one in bound.values()):
@@ -196,15 +201,14 @@ def start(
             buffering = fit_buffering(buffering, spark)
         stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run, kinds)
         if first:
-            for sink in targets.values():
-                sink.resume(first)
+            _start_sinks(spark, targets, "resume", first)
         driver_sinks = {
             name: DriverSink(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process
         }
         available_now = trigger == AVAILABLE_NOW or (trigger is None and _ends_by_itself(bound))
         if trigger is None and not available_now:
             trigger = buffering.trigger
-        note = None if available_now or trigger is None else temporary / "committed"
+        note = None if connected or available_now or trigger is None else temporary / "committed"
         rate = None
         if target_s is not None and max_records is not None:
             rate = RateController(RateLimit(target_s, max_records, min_records), note)
@@ -233,7 +237,8 @@ def start(
         with active_session(spark):
             frame = observed(_Builder(setup, spark).build())
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
-            committer = SinkCommitter(setup.sink_routes.sinks, str(temporary / "metrics"), note, setup.base)
+            metrics = None if connected else str(temporary / "metrics")
+            committer = SinkCommitter(setup.sink_routes.sinks, metrics, note, setup.base)
             spark.dataSource.register(pickled_sink(sink_name, committer))
             writer = (
                 frame.writeStream.format(sink_name)
@@ -251,7 +256,21 @@ def start(
             lock.release()
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return Query(setup, running[0], lock)
+    return (ConnectQuery if connected else Query)(setup, running[0], lock)
+
+
+def _start_sinks(spark: SparkSession, sinks: Mapping[str, Sink], what: str, argument: Any) -> None:
+    """Call a method of all sinks, over Spark Connect in a task."""
+    found = list(sinks.values())
+
+    def call() -> None:
+        for sink in found:
+            getattr(sink, what)(argument)
+
+    if is_connect(spark):
+        on_server(spark, call)
+    else:
+        call()
 
 
 def observed(blocks: DataFrame) -> DataFrame:

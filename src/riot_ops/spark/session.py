@@ -10,13 +10,13 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.paths import temporary_folder
 from riot_ops.spark.features import checkpoint_file_manager
 from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
@@ -107,7 +107,8 @@ T = TypeVar("T")
 def configure(session: T) -> T:
     """Set what your own Spark session needs for tasks that keep state; returns its argument.
 
-    These are the two settings of Spark's RocksDB state store. They apply to queries that are started afterwards.
+    These are the two settings of Spark's RocksDB state store. They apply to queries that are started afterwards. A
+    setting that the platform refuses is logged as a warning; ``flow.start`` and ``transform`` check the store later.
 
     Parameters
     ----------
@@ -131,9 +132,22 @@ def configure(session: T) -> T:
         raise ConfigError(
             f"configure needs a SparkSession, its builder or conf, or a SparkConf, got {type(session).__name__}"
         )
-    for name, value in REQUIRED_SETTINGS.items():
-        put(name, value)
+    refused_settings(put, REQUIRED_SETTINGS)
     return session
+
+
+def refused_settings(put: Callable[[str, str], Any], settings: Mapping[str, str]) -> list[str]:
+    """Apply settings; returns and logs those that the platform refuses, as serverless ones do."""
+    from pyspark.errors import PySparkException
+
+    refused = []
+    for name, value in settings.items():
+        try:
+            put(name, value)
+        except PySparkException as error:
+            refused.append(name)
+            _log.warning("this Spark refuses the setting %s=%s: %s", name, value, excerpt(str(error)))
+    return refused
 
 
 def session(
@@ -248,6 +262,9 @@ def _start_session(cores: int, java_options: str, settings: Mapping[str, str]) -
 @contextlib.contextmanager
 def active_session(spark: SparkSession) -> Iterator[None]:
     """Make a session the active one of this thread, in which Spark looks up Python data sources."""
+    if is_connect(spark):  # the server looks them up in its own session
+        yield
+        return
     kind: Any = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
     before = kind.getActiveSession()
     kind.setActiveSession(spark._jsparkSession)  # noqa: SLF001
@@ -290,8 +307,8 @@ def query_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator
     """
     with _SETTINGS_LOCK:
         before = {name: spark.conf.get(name, None) for name in settings}
-        for name, value in settings.items():
-            spark.conf.set(name, value)
+        for name in refused_settings(spark.conf.set, settings):
+            before.pop(name)
         try:
             yield
         finally:

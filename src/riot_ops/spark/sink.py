@@ -67,11 +67,11 @@ class _StageMessages(WriterCommitMessage):
 class SinkCommitter:
     """Commits the writers of the stages on behalf of Spark.
 
-    ``metrics`` is the folder for counts and latency of each micro-batch. ``note`` is a file that is touched when a
-    micro-batch has been committed. ``base`` is the number of the micro-batch that Spark calls 0.
+    ``metrics`` is the folder for counts and latency of each micro-batch, if any. ``note`` is a file that is touched
+    when a micro-batch has been committed. ``base`` is the number of the micro-batch that Spark calls 0.
     """
 
-    def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None, base: int = 0) -> None:
+    def __init__(self, sinks: Mapping[str, Sink], metrics: str | None, note: Path | None = None, base: int = 0) -> None:
         self._base = base
         self._sinks = sinks
         self._metrics = metrics
@@ -98,7 +98,8 @@ class SinkCommitter:
         written, batch_id = self.stage_messages(messages), self._base + batch_id
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
-        _write_metrics(Path(self._metrics), batch_id, written)
+        if self._metrics is not None:
+            _write_metrics(Path(self._metrics), batch_id, written)
         if self._note is not None:
             self._note.touch()
 

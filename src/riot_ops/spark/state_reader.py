@@ -16,7 +16,9 @@ from riot_ops.core.paths import as_uri, local_path, scheme_of
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import unpack_snapshot
 from riot_ops.runtime.state_table import concat_tables, read_checkpoint_state, state_of_step, state_table
+from riot_ops.spark.connect import server_path
 from riot_ops.spark.locations import current_generation, generation_folder
+from riot_ops.spark.session_check import is_connect
 from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, OWNER_BUCKET, Head, Link
 from riot_ops.spark.types import spark_type
 
@@ -64,7 +66,7 @@ def read_state(checkpoint: str | Path, step: str, spark: SparkSession | None = N
         session = spark or SparkSession.getActiveSession()
         if session is None:
             raise ConfigError("the state of a query on Spark is read by Spark: read_state(…, spark=) needs a session")
-        table = _of_query(session, as_uri(checkpoint), step)
+        table = _of_query(session, server_path(checkpoint) if is_connect(session) else as_uri(checkpoint), step)
     if spark is None:
         return table
     schema = pa.schema([f.with_type(spark_type(f.type)) for f in table.schema])
