@@ -39,7 +39,8 @@ import riot_ops as ro
 import riot_ops.spark
 flow = ro.Dataflow("any")
 flow.sink("out", flow.source("in", schema={"value": "double"}))
-for call in (lambda: flow.start(object(), [{"value": 1.0}]), lambda: riot_ops.spark.session()):
+session = type("Session", (), {"is_stopped": False, "conf": type("Conf", (), {"get": lambda *_: None})()})()
+for call in (lambda: flow.start(session, [{"value": 1.0}]), lambda: riot_ops.spark.session()):
     try:
         call()
     except ro.ConfigError as error:
@@ -53,5 +54,5 @@ def test_spark_connect_client_refuses_jvm_features():
     done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     start, session = done.stdout.splitlines()
-    assert start.startswith("flow.start needs Spark's JVM, which a session of Spark Connect does not reach")
+    assert start.startswith("over Spark Connect, flow.start needs checkpoint")
     assert session.startswith("riot_ops.spark.session needs Spark's JVM")

@@ -23,7 +23,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.spark import features, session
+from riot_ops.spark import configure, features, session
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
 from riot_ops.spark.session import (
     LIGHT_JVM,
@@ -318,3 +318,30 @@ def test_threads_do_not_corrupt_environment():
         thread.join()
     assert seen == [{**kept, STATE_WORKERS: "1"}] * 4
     assert spark.sparkContext.environment == kept == {"A": "1", "B": "2"}
+
+
+def test_settings_that_a_platform_refuses_are_reported(caplog):
+    """Serverless platforms allow few settings; ``configure`` and queries do without the others."""
+    from pyspark.errors import PySparkException
+
+    class Conf:
+        def __init__(self):
+            self.known = {"spark.sql.shuffle.partitions": "7"}
+
+        def get(self, name, default=None):
+            return self.known.get(name, default)
+
+        def set(self, name, value):
+            if name not in self.known:
+                raise PySparkException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available.")
+            self.known[name] = value
+
+    class Session:
+        conf = Conf()
+
+    assert configure(Session) is Session
+    assert "this Spark refuses the setting spark.sql.streaming.stateStore.providerClass=" in caplog.text
+    assert "CONFIG_NOT_AVAILABLE" in caplog.text and Session.conf.known == {"spark.sql.shuffle.partitions": "7"}
+    with query_settings(Session, {"spark.sql.shuffle.partitions": "2", "spark.other": "1"}):
+        assert Session.conf.known == {"spark.sql.shuffle.partitions": "2"}
+    assert Session.conf.known == {"spark.sql.shuffle.partitions": "7"}
