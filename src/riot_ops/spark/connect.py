@@ -6,7 +6,6 @@ files of the checkpoint are read and written by Spark, and sinks begin and end w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,18 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import scheme_of
 from riot_ops.core.sink import Sink
 from riot_ops.runtime.checkpoint import MANIFEST
 from riot_ops.spark.batch_source import has_batch_frames
 from riot_ops.spark.checkpoint import Manifest, SparkCheckpoint
 from riot_ops.spark.exceptions import find_cause
+from riot_ops.spark.locations import server_path
 from riot_ops.spark.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ConnectCheckpoint", "ConnectQuery", "check_connected", "on_server", "server_path"]
+__all__ = ["ConnectCheckpoint", "ConnectQuery", "check_connected", "on_server"]
 
 #: Spark's error condition for a path that does not exist.
 NO_PATH = "PATH_NOT_FOUND"
@@ -51,17 +50,6 @@ def check_connected(sinks: Mapping[str, Sink], source: Any, checkpoint: Any, pro
                 f"the sink {name!r} ({type(sink).__name__}) is in this process, which the workers of a Spark Connect "
                 "server do not reach: give out= or sinks that write to a store"
             )
-
-
-def server_path(place: str | os.PathLike[str]) -> str:
-    """Return the place of a checkpoint as the server takes it: a URI, or a path in its default file system."""
-    text = os.fspath(place)
-    if not scheme_of(text) and not text.startswith("/"):
-        raise ConfigError(
-            f"checkpoint must be an absolute path or a URI over Spark Connect, as the server has another working "
-            f"folder, got {text!r}"
-        )
-    return text
 
 
 def on_server(spark: SparkSession, action: Callable[[], None]) -> None:

@@ -30,7 +30,6 @@ from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.spark.checkpoint import SparkCheckpoint
-from riot_ops.spark.connect import server_path
 from riot_ops.spark.dataframe_transform import (
     PASSED_THROUGH,
     Order,
@@ -42,6 +41,7 @@ from riot_ops.spark.dataframe_transform import (
 )
 from riot_ops.spark.driver_files import check_driver_files
 from riot_ops.spark.features import to_arrow_schema
+from riot_ops.spark.locations import server_path
 from riot_ops.spark.session import core_count
 from riot_ops.spark.session_check import check_session, is_connect
 from riot_ops.spark.types import spark_type

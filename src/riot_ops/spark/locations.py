@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import scheme_of
 from riot_ops.runtime.checkpoint import MANIFEST
 from riot_ops.spark.session_check import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["current_generation", "generation_folder", "hadoop_path"]
+__all__ = ["current_generation", "generation_folder", "hadoop_path", "server_path"]
 
 GENERATION = re.compile(r"generation-(\d+)")
 
@@ -23,6 +26,17 @@ def generation_folder(folder: str, generation: int) -> str:
     ('kept', 'kept/generation-2')
     """
     return f"{folder}/generation-{generation}" if generation else folder
+
+
+def server_path(place: str | os.PathLike[str]) -> str:
+    """Return the place of a checkpoint as the server takes it: a URI, or a path in its default file system."""
+    text = os.fspath(place)
+    if not scheme_of(text) and not text.startswith("/"):
+        raise ConfigError(
+            f"checkpoint must be an absolute path or a URI over Spark Connect, as the server has another working "
+            f"folder, got {text!r}"
+        )
+    return text
 
 
 def hadoop_path(spark: SparkSession, name: str) -> tuple[Any, Any]:

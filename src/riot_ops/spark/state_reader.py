@@ -16,8 +16,7 @@ from riot_ops.core.paths import as_uri, local_path, scheme_of
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import unpack_snapshot
 from riot_ops.runtime.state_table import concat_tables, read_checkpoint_state, state_of_step, state_table
-from riot_ops.spark.connect import server_path
-from riot_ops.spark.locations import current_generation, generation_folder
+from riot_ops.spark.locations import current_generation, generation_folder, server_path
 from riot_ops.spark.session_check import is_connect
 from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, OWNER_BUCKET, Head, Link
 from riot_ops.spark.types import spark_type
