@@ -126,6 +126,7 @@ class ConnectQuery(Query):
         self.summary.batches += 1
         metrics = _metrics(progress)
         written, rejected = (int(metrics.get(name) or 0) for name in ("written", "rejected"))
+        self.summary.state_keys = int(metrics.get("state_keys") or 0)
         self.summary.count({"written": written, "errors": rejected}, {}, {})
 
     def _count_unreported(self) -> None:
