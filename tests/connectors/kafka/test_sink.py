@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -185,6 +186,24 @@ def test_checkpoint_of_another_time_is_refused(cluster, topic, tmp_path):
         (tmp_path / file).write_bytes(data)
     with pytest.raises(ro.StateError, match="not the checkpoint with which the sink was written"):
         run(50)
+
+
+def test_micro_batch_that_is_repeated_is_left_out(cluster, topic):
+    """The process that commits ends after the transaction: Spark repeats the micro-batch with the same records."""
+    name = topic()
+    sink = KafkaSink(servers=cluster.servers, topic=name, payload="p", transactional=True)
+    sink.identify(f"run-{name}")
+    worker, committer = (pickle.loads(pickle.dumps(sink)) for _ in range(2))
+    messages = []
+    for partition in (0, 1):
+        writer = worker.writer(7, partition)
+        writer.write("out", pa.RecordBatch.from_pydict({"p": [f"{partition}a", f"{partition}b"]}))
+        messages.append(writer.finish())
+    committer.commit(7, messages)
+    again = pickle.loads(pickle.dumps(sink))
+    again.commit(7, messages)
+    again.commit(8, messages[:1])
+    assert [m.value() for m in cluster.read(name, 9)] == [b"0a", b"0b", b"1a", b"1b", b"0a", b"0b"]
 
 
 @pytest.mark.long
