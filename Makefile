@@ -10,13 +10,14 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 # images set it; every Spark worker would then compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-fast test-one test-all test-matrix bench mutants lint docs report release-assets clean
+.PHONY: setup run test test-fast test-one test-all test-matrix test-jars bench mutants lint docs report release-assets clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup           the environment .venv, with everything"
 	@echo "make run             STATS over a generated stream on local Spark"
 	@echo "make test            lint, types, tests and doctests (test-fast: 90 s, test-one FILE=…: one file, test-all: slow tests too)"
+	@echo "make test-jars       the tests of Kafka against Apache Kafka, where Maven Central answers"
 	@echo "make test-matrix     the tests on Spark, with Spark 4.0, 4.1, 4.2 and 4.3"
 	@echo "make bench           riot_ops beside other ways to do the same work"
 	@echo "make docs            the documentation into build/docs (report: the papers' experiments into build/report)"
@@ -59,6 +60,10 @@ test-fast: setup
 # the tests of one file: make test-one FILE=src/riot_ops/tasks/join/assemble_message.py
 test-one: setup
 	$(PY) tools/test_one.py $(FILE)
+
+# Apache Kafka from jars, by Maven into build/jars: one broker, and three that are killed
+test-jars: setup
+	$(MEMORY) $(PY) tools/test_jars.py
 
 test-all: lint
 	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src benchmarks README.md docs/howto

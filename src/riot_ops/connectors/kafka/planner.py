@@ -67,7 +67,7 @@ class Planner:
                 )
             found[name] = sorted(topic.partitions)
         if self._pattern is not None:
-            for name, topic in cluster.topics.items():
+            for name, topic in sorted(cluster.topics.items()):
                 if self._pattern.fullmatch(name) and not name.startswith("__") and topic.error is None:
                     found[name] = sorted(topic.partitions)
         return found
