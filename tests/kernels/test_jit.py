@@ -172,6 +172,20 @@ def test_machine_code_is_cached_in_the_given_folder_only(tmp_path):
     assert not (tmp_path / "not").exists()
 
 
+@pytest.mark.long
+def test_kernel_runs_where_no_cache_can_be_written(tmp_path):
+    """As for workers of a platform whose user has no home."""
+    code = (
+        "import numpy as np; from riot_ops.kernels.arrays.lazy_rows import any_infinite\n"
+        "assert any_infinite(np.array([1.0, np.inf])) and not any_infinite(np.zeros(2))"
+    )
+    environment = {**os.environ, "HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null/cache", "TMPDIR": str(tmp_path)}
+    for name in ("NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT"):
+        environment.pop(name, None)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_inline_applies_to_calls_by_kernels():
     def step(x):

@@ -128,7 +128,7 @@ def check_workers(spark: SparkSession) -> None:
 
 _REMEDY = (
     "On one machine, before Spark is started: os.environ['PYSPARK_PYTHON'] = sys.executable; "
-    "on a cluster, pip install 'riot-ops[spark]' for the Python of its workers"
+    "on a cluster, pip install riot-ops for the Python of its workers, beside the cluster's own PySpark"
 )
 
 
