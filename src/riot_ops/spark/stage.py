@@ -118,7 +118,7 @@ class StageProcessor:
     def _process(self, bucket: int, blocks: list[Block], variable: Any) -> Iterator[Any]:
         chain = StateChain(variable, self._run, (self._stage.index, bucket))
         cached = chain.load(self._create_engine, self._fit_engine)
-        if blocks[0].stream == SEED:
+        if blocks and blocks[0].stream == SEED:
             for block in blocks:
                 states = msgspec.msgpack.decode(block.payload, type=dict[str, bytes])
                 cached.ended |= frozenset(msgspec.json.decode(states.pop(ENDED_SOURCES), type=list[str]))
