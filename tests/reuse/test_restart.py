@@ -232,3 +232,20 @@ def test_iterator_and_other_files_are_refused(tmp_path):
     flow("alone").run([{"value": 1.0}], sinks=Tape(), checkpoint=tmp_path / "one")
     with pytest.raises(StateError, match="holds something else"):
         LocalBackend(folder=tmp_path / "one")
+
+
+def test_sinks_get_the_identity_of_their_run_again(tmp_path):
+    class Named(Tape):
+        def identify(self, run):
+            told.append(run)
+
+    told = []
+    sinks = {"ada": Named(), "bob": Named()}
+    manager, source = opened(tmp_path, sinks)
+    for name, sink in sinks.items():
+        manager.submit(flow(name, t.SlidingSum(window=100)), source, sink)
+    manager.backend.turn()
+    manager.close()
+    manager, _ = opened(tmp_path, sinks)
+    manager.close()
+    assert len({*told}) == 2 and sorted(told[:2]) == sorted(told[2:])

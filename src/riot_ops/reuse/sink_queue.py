@@ -114,12 +114,15 @@ class SinkPosition(msgspec.Struct):
         By sink that lacks records, why.
     dropped : dict of str to int
         By stream, the records that some sink did not get.
+    run : str
+        Identity of the dataflow's run for its sinks.
     """
 
     epoch: int | None
     rows: int = 0
     gaps: dict[str, str] = {}
     dropped: dict[str, int] = {}
+    run: str = ""
 
 
 #: Records of a stream, or a call to make after the jobs before it.
@@ -170,7 +173,7 @@ class SinkQueue:
         if position is None:
             self.writer = SinkWriter(submission, durable=durable, placed=placed)
         else:
-            self.writer = SinkWriter(submission, position.epoch, durable, True, position.gaps, placed)
+            self.writer = SinkWriter(submission, position.epoch, durable, True, position.gaps, placed, position.run)
             self.writer.rows = position.rows
         self.paused = False
         #: The tables in which it subscribes, and the keys there.
@@ -206,7 +209,7 @@ class SinkQueue:
         """Return where the sinks stand now."""
         writer = self.writer
         gaps = writer.incomplete_sinks(include_all=self._finished and bool(self.dropped))
-        return SinkPosition(writer.epoch, writer.rows, gaps, dict(self.dropped + writer.lost))
+        return SinkPosition(writer.epoch, writer.rows, gaps, dict(self.dropped + writer.lost), writer.run)
 
     # -- called by the thread that runs the steps --------------------------------------------------
 

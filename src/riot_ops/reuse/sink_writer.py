@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 
@@ -37,6 +38,8 @@ class SinkWriter:
         By sink that lacks records, why. Such a sink never continues, so that the gap stays visible.
     rows : int
         Records written to all sinks of their stream.
+    run : str
+        Identity of the run for the sinks.
 
     Parameters
     ----------
@@ -51,6 +54,8 @@ class SinkWriter:
         Gaps from before a restart.
     placed : mapping of str to str, optional
         The running step of each node: shared streams then get the numbers of the dataflow.
+    run : str, default ""
+        Identity of the run before a restart; by default a new one.
 
     Raises
     ------
@@ -66,8 +71,10 @@ class SinkWriter:
         restarted: bool = False,
         gaps: Mapping[str, str] | None = None,
         placed: Mapping[str, str] | None = None,
+        run: str = "",
     ) -> None:
         self._submission = submission
+        self.run = run or uuid.uuid4().hex
         self._ordinals = submission.flow.result_ordinals()
         self._numbers = {} if placed is None else own_numbers(submission.flow, placed)
         self._durable = durable
@@ -107,6 +114,7 @@ class SinkWriter:
             try:
                 if name in self.gaps:
                     raise FailedBeforeError(self.gaps[name])
+                sink.identify(self.run)
                 if epoch is None:
                     sink.begin(False)
                 else:

@@ -50,6 +50,8 @@ class Progress(msgspec.Struct, frozen=True):
         By sink that lacks records, the reason.
     dropped : dict of str to int
         By stream, how many records some sink did not get.
+    run : str
+        Identity of the dataflow's run for its sinks.
     """
 
     placed: dict[str, str]
@@ -58,6 +60,7 @@ class Progress(msgspec.Struct, frozen=True):
     before: list[str] = []
     gaps: dict[str, str] = {}
     dropped: dict[str, int] = {}
+    run: str = ""
 
     @property
     def paused(self) -> bool:
@@ -114,7 +117,10 @@ class Subscriber:
         self.dropped = Counter(progress.dropped)
         epoch = progress.epoch if resumes_epoch else None
         gaps, placed = progress.gaps, progress.placed
-        self.writer = SinkWriter(submission, epoch, durable=True, restarted=restored, gaps=gaps, placed=placed)
+        self.writer = SinkWriter(
+            submission, epoch, durable=True, restarted=restored, gaps=gaps, placed=placed, run=progress.run
+        )
+        self.progress = msgspec.structs.replace(progress, run=self.writer.run)
 
     @property
     def name(self) -> str:
