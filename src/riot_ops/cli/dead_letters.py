@@ -97,7 +97,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
     missing = [name for name in ("seq", "event_time", "task", "raw") if name not in table.schema.names]
     if missing:
         raise ConfigError(f"{path} holds no rejected records: it lacks the column {missing[0]!r} of {ERRORS.names}")
-    return table.to_pylist()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def _read_marks(folder: Path) -> list[dict[str, Any]]:
@@ -187,7 +188,11 @@ def _fields(raw: str | None, schema: pa.Schema, field: str | None) -> dict[str, 
         found = None
     if isinstance(found, Mapping) and (field is None or wanted <= found.keys()):
         return dict(found)
-    texts = [field] if field in wanted else [n for n in wanted if pa.types.is_string(schema.field(n).type)]
+    texts = (
+        [field]
+        if field is not None and field in wanted
+        else [n for n in wanted if pa.types.is_string(schema.field(n).type)]
+    )
     if raw is not None and len(texts) == 1:
         return {texts[0]: raw}
     return {}
