@@ -132,6 +132,16 @@ class Task(Operator):
 
         return udfs.map_in_pandas(self)
 
+    def arrow_udf(self, schema: Any) -> Any:
+        """Create a scalar Arrow UDF over a struct of the fields of ``schema`` (stateless tasks; Spark 4.1 and later).
+
+        ``schema`` is an Arrow schema, a ``StructType`` or a DDL text. The result is a struct: null where the task drops
+        the row, with the reason in ``_error`` where it rejects it.
+        """
+        from riot_ops.spark import udfs
+
+        return udfs.arrow_udf(self, schema)
+
     def stateful_processor(self, schema: Any) -> Any:
         """Create a ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key.
 

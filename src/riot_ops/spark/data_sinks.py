@@ -20,7 +20,7 @@ from riot_ops.spark.features import ARROW_STREAM_WRITERS, DataSourceStreamArrowW
 from riot_ops.spark.options import arguments, text_option
 from riot_ops.spark.sink import batch_number
 
-__all__ = ["STREAM", "batch_writer", "stream_writer"]
+__all__ = ["STREAM", "batch_writer", "rows_to_batches", "stream_writer"]
 
 #: Options for the adapter rather than for the sink, and for Spark.
 OWN = ("stream", "runId", "checkpointLocation", "queryName")
@@ -76,7 +76,7 @@ class _Writing:
         assert context is not None
         writer = self._sink.writer(batch_number(), context.partitionId())
         try:
-            for batch in iterator if self._arrow else _batches(iterator, self._fields):
+            for batch in iterator if self._arrow else rows_to_batches(iterator, self._fields):
                 if batch.num_rows:
                     writer.write(self._stream, _cast(to_utc(batch), self._fields))
             return _Written(writer.finish())
@@ -110,7 +110,7 @@ class _StreamWriter(_Writing, DataSourceStreamArrowWriter):
 BATCH_ROWS = 10_000
 
 
-def _batches(rows: Iterable[Any], fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+def rows_to_batches(rows: Iterable[Any], fields: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Make batches of Spark's rows, whose times are in the zone of this machine."""
     held: list[Mapping[str, Any]] = []
     for row in rows:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -26,9 +27,9 @@ from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, resul
 from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.dataframe_transform import to_utc
-from riot_ops.spark.features import to_arrow_schema
+from riot_ops.spark.features import require, to_arrow_schema
 
-__all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
+__all__ = ["arrow_function", "arrow_udf", "map_in_arrow", "map_in_pandas", "stateful_processor"]
 
 ZONE = "spark.sql.session.timeZone"
 UTC = {"UTC", "Etc/UTC", "Zulu", "Z", "GMT", "+00:00"}
@@ -65,6 +66,59 @@ def map_in_pandas(task: Operator) -> Callable[[Iterable[pd.DataFrame]], Iterator
             yield batch.to_pandas()
 
     return frames
+
+
+def arrow_udf(task: Operator, schema: pa.Schema | StructType | str) -> Any:
+    """Return a stateless task as a scalar Arrow UDF over a struct of the fields; Spark 4.1 and later.
+
+    ``f.struct(...)`` of the fields of ``schema`` becomes a struct of the task's result: null where the task drops the
+    row, and with the reason in ``_error``, and null in all other fields, where it rejects it. Unlike ``mapInArrow`` a
+    UDF keeps the other columns of the DataFrame beside it.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, StructType or DDL text
+        Fields of the struct.
+    """
+    require("Arrow UDFs")
+    from pyspark.sql import functions
+
+    apply, result = arrow_function(task, _arrow_schema(schema))
+    to_udf: Any = vars(functions)["arrow_udf"]  # which the stubs of some versions lack
+    return to_udf(apply, from_arrow_schema(result))
+
+
+def arrow_function(task: Operator, schema: pa.Schema) -> tuple[Callable[[pa.Array], pa.Array], pa.Schema]:
+    """Return the function of :func:`arrow_udf`, from structs to as many structs, and the fields of its result."""
+    if not isinstance(task, StatelessOperator):
+        raise ConfigError(f"{task.name()} keeps state, which a UDF cannot; use transform or stateful_processor")
+    if task.expands():
+        raise ConfigError(f"{task.name()} makes several rows of one, which a UDF cannot; use map_in_arrow or transform")
+    own = "seq" in schema.names
+    places = schema if own else schema.append(pa.field("seq", pa.int64()))
+    inner = result_schema(task, places, errors=True)
+    result = inner if own else inner.remove(inner.get_field_index("seq"))
+
+    def apply(given: pa.Array) -> pa.Array:
+        batch = to_utc(pa.RecordBatch.from_struct_array(given)).select(schema.names).cast(schema)
+        seq = batch.column("seq") if own else None
+        numbers = pa.array(np.arange(batch.num_rows), pa.int64())
+        batch = pa.RecordBatch.from_arrays(
+            [numbers if n == "seq" else batch.column(n) for n in places.names], schema=places
+        )
+        marked = batch.append_column(ERROR_COLUMN, pa.nulls(batch.num_rows, pa.string()))
+        dead = DeadLetters(task.name())
+        rows = list(apply_to_accepted(partial(apply_stateless, task), marked, dead, inner))
+        done = pa.Table.from_batches(rows, inner).combine_chunks()
+        # by the number of the row that caused it, as a filter drops rows and rejected ones come last
+        taken = np.full(batch.num_rows, -1)
+        taken[done.column("seq").to_numpy()] = np.arange(done.num_rows)
+        there = pa.array(np.where(taken >= 0, taken, 0), pa.int64(), mask=taken < 0)
+        found = done.take(there)
+        columns = [seq if n == "seq" and seq is not None else found.column(n).combine_chunks() for n in result.names]
+        return pa.StructArray.from_arrays(columns, fields=list(result), mask=pa.array(taken < 0))
+
+    return apply, result
 
 
 def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> KeyProcessor:
