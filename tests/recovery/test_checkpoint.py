@@ -18,6 +18,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.sink import CallbackSink, FanOutWriter
+from riot_ops.core.text_sinks import CSVSink, JSONLinesSink
 from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.folder_lock import LOCK, FolderLock
@@ -57,8 +58,10 @@ def folder(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("probed", [False, True])
-def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed):
+@pytest.mark.parametrize(
+    ("kind", "probed"), [(ParquetSink, False), (ParquetSink, True), (CSVSink, False), (JSONLinesSink, False)]
+)
+def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, kind, probed):
     """Track what a power cut may undo at each moment: contents that were not synced, and names in such folders."""
     unsafe, counted = set(), []
     fsync, replace, mkdir = os.fsync, os.replace, os.mkdir
@@ -82,11 +85,11 @@ def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed)
 
     for name, function in (("fsync", synced), ("replace", renamed), ("mkdir", made)):
         monkeypatch.setattr(os, name, function)
-    options = {"out": tmp_path / "new" / "out", "batch_size": 5, "epoch_rows": 5}
+    options = {"sinks": kind(tmp_path / "new" / "out"), "batch_size": 5, "epoch_rows": 5}
     probe = ro.Probe() if probed else None
     flow().run(rows(15), checkpoint=tmp_path / "checkpoint", probe=probe, **options)
     assert counted == [set()] * 5, "before the first epoch, after each, and at the end"
-    assert len(numbers(tmp_path / "new" / "out")) == 15
+    assert options["sinks"].table("smooth").num_rows == 15
 
 
 def test_run_without_checkpoint_does_not_sync_files(tmp_path, monkeypatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 from unittest import mock
 
 import msgspec
+import pyarrow as pa
 from pyspark import TaskContext
 
 import riot_ops as ro
@@ -66,3 +68,17 @@ def test_failed_micro_batch_is_aborted_in_all_sinks(tmp_path):
     SinkCommitter(found, str(tmp_path / "metrics")).abort(4)
     assert asked == [("x", 4), ("y", 4)]
     assert not (tmp_path / "metrics").exists()
+
+
+def test_files_are_flushed_before_spark_counts_a_micro_batch(tmp_path, monkeypatch):
+    sink = ro.ParquetSink(tmp_path / "out").bind({"a": pa.schema([("value", pa.int64())])})
+    writer = sink.writer(4, 0)
+    writer.write("a", pa.RecordBatch.from_pydict({"value": [1]}))
+    message = {"rows": {"a": 1}, "reasons": {}, "steps": {}, "sinks": {"out": writer.finish()}}
+    blocks = [Block(SINK_STAGE, 0, "", 1, 8e6, 9e6, msgspec.msgpack.encode(message))]
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.readlink(f"/proc/self/fd/{handle}")))
+    committer = SinkCommitter({"out": sink}, str(tmp_path / "metrics"))
+    committer.commit([committer.write(iter([blocks_to_batch(blocks)]))], 4)
+    folder = tmp_path / "out" / "a"
+    assert flushed == [str(folder / "part-000004-00000.parquet"), str(folder)]

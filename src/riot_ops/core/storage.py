@@ -347,11 +347,11 @@ class _Settings:
     def secrets(self) -> Iterable[str]:
         """Return the values that no message may show."""
         names = self._names or tuple(self.given)
-        shown = ("region", "endpoint", "account_name", "storage_account", "skip", "virtual", "emulator", "project")
+        shown = ("region", "endpoint", "account_name", "skip", "virtual", "emulator", "project", "_id", "user_name")
         for name in names:
             if not any(word in name for word in shown) and name != "azure_storage_account":
                 value = self.get(name)
-                if value and len(value) > 3:
+                if value and len(value) > 7:
                     yield value
 
 
@@ -453,8 +453,8 @@ def _open_s3(settings: _Settings) -> Any:
         "anonymous": settings.flag("aws_skip_signature"),
         "force_virtual_addressing": settings.flag("aws_virtual_hosted_style_request"),
         "connect_timeout": 5.0,
-        "request_timeout": 30.0,
-        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=3),
+        "request_timeout": 10.0,
+        "retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=2),
     }
     if not options["access_key"] or not options["secret_key"]:
         # then the client looks for credentials where Amazon's tools keep them

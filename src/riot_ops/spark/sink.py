@@ -98,6 +98,7 @@ class SinkCommitter:
         written, batch_id = self.stage_messages(messages), self._base + batch_id
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
+            sink.sync(batch_id)  # Spark counts the micro-batch as committed after this
         if self._metrics is not None:
             _write_metrics(Path(self._metrics), batch_id, written)
         if self._note is not None:
