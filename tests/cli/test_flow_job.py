@@ -79,3 +79,18 @@ def test_name_in_a_descriptor_is_neither_a_path_nor_markup(name, descriptor, tmp
     }
     shown = name.replace("\x1b", r"\x1b").replace("\n", r"\n")
     assert f"{shown}: 20 messages" in text and "\x1b" not in text
+
+
+def test_changed_dataflow_continues_with_restart_compatible(descriptor, tmp_path):
+    places = ("--out", str(tmp_path / "out"), "--checkpoint", str(tmp_path / "kept"))
+    options = ("--stream", "city", "--messages", "60", "--runner", "local", *places)
+    call("run", str(descriptor), *options)
+    flow = ro.Dataflow.from_json(descriptor.read_text())
+    flow.sink("more", flow.stream("parse").to(ro.tasks.MovingAverage(by="obs_type", window=5), id="by_type"))
+    descriptor.write_text(flow.to_json(), encoding="utf-8")
+    code, _, error = failure("run", str(descriptor), *options)
+    assert code == 1 and "--restart compatible keeps the state of unchanged steps" in str(error)
+    text = call("run", str(descriptor), *options, "--restart", "compatible")
+    assert "keeps the state of 'avg'" in text and "starts 'by_type' empty: it is new" in text
+    code, _, error = failure("run", str(descriptor), *options, "--restart", "other")
+    assert code == 1 and "restart must be 'same' or 'compatible', got 'other'" in str(error)

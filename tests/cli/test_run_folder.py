@@ -104,3 +104,17 @@ def test_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--out must be a writable folder"):
         RunFolder(tmp_path / "file", STATS, [])
+
+
+def test_changed_dataflow_may_continue_where_that_is_allowed(tmp_path):
+    out, state = tmp_path / "out", tmp_path / "state"
+    finished(out, checkpoint=state)
+    changed = {**STATS, "dataflow": {"nodes": ["new"]}}
+    with pytest.raises(ConfigError, match="or --restart compatible keeps the state of unchanged steps"):
+        RunFolder(out, changed, [], checkpoint=state)
+    folder = RunFolder(out, changed, [], checkpoint=state, changed=True)
+    folder.add({"added"})
+    assert "added" in json.loads((out / "run.json").read_text())["made"]
+    assert RunFolder(out, changed, [], checkpoint=state).continued, "the folder is now of the changed dataflow"
+    with pytest.raises(ConfigError, match="seed"):
+        RunFolder(out, {**changed, "seed": "other"}, [], checkpoint=state, changed=True)

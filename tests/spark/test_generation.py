@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import riot_ops as ro
@@ -13,6 +15,7 @@ from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.spark import read_state
 from riot_ops.spark.checkpoint import SparkCheckpoint
+from riot_ops.spark.session import PARTITIONS
 from riot_ops.testing import exact
 
 pytestmark = pytest.mark.spark
@@ -59,6 +62,53 @@ def test_changed_dataflow_with_more_partitions_goes_on(spark, tmp_path):
     whole = flow_of(**mean).run(TABLE)
     for stream in ("smooth", *mean):
         assert rows(query, stream) == rows(whole, stream), stream
+
+
+def stream_of(spark, folder, *tables):
+    """Return a streaming DataFrame of files, to which these tables are added."""
+    folder.mkdir(exist_ok=True)
+    for table in tables:
+        place = len(list(folder.iterdir()))
+        pq.write_table(table, folder / f"{place}.parquet")
+        os.utime(folder / f"{place}.parquet", (1_000_000 + place, 1_000_000 + place))  # Spark reads them in this order
+    fields = "device string, kind string, value double, seq long"
+    return spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+@pytest.mark.slow
+def test_frames_of_a_changed_dataflow_go_on_with_more_partitions(spark, tmp_path):
+    numbered = TABLE.append_column("seq", pa.array(range(TABLE.num_rows), pa.int64()))
+    found, numbers = {}, []
+
+    def keep(stream, df, number):
+        numbers.append(number)
+        found.setdefault(stream, []).extend(df.collect())
+
+    def go(flow, *tables, **options):
+        frames = flow.frames(stream_of(spark, tmp_path / "in", *tables))
+        query = frames.write_each(keep, checkpoint=tmp_path / "kept", trigger="available now", **options)
+        query.awaitTermination()
+        return frames
+
+    mean = {"mean": t.MovingAverage(by="kind", window=5)}
+    changed = flow_of(**mean, new=t.MovingAverage(by="device", window=4))
+    before = spark.conf.get(PARTITIONS)
+    try:
+        spark.conf.set(PARTITIONS, "2")
+        go(flow_of(**mean), numbered.slice(0, 60), numbered.slice(60, 70))
+        with pytest.raises(StateError, match="compatible"):
+            go(changed)
+        spark.conf.set(PARTITIONS, "3")
+        frames = go(changed, numbered.slice(130), restart="compatible")
+    finally:
+        spark.conf.set(PARTITIONS, before)
+    assert frames.restart.kept == ("smooth", "mean") and frames.restart.empty == {"new": "it is new"}
+    whole = flow_of(**mean).run(numbered)
+    for stream in ("smooth", "mean"):
+        got = Counter(tuple(row[name] for name in ("seq", "device", "value")) for row in found[stream])
+        wanted = Counter(tuple(row[name] for name in ("seq", "device", "value")) for row in whole[stream].to_pylist())
+        assert got == wanted
+    assert sorted({*numbers}) == [0, 1, 2]
 
 
 def contents(folder):

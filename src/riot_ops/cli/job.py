@@ -43,6 +43,7 @@ from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.measure.metrics import Summary
+from riot_ops.runtime.restart import Restart, RestartReport, check_restart
 
 __all__ = ["Job"]
 
@@ -95,6 +96,7 @@ class Job:
     out_format: str = "parquet"
     overwrite: bool = False
     checkpoint: Path | None = None
+    restart: Restart = "same"
     rate: float | None = None
     speed: float | None = None
     curve: str | None = None
@@ -157,6 +159,7 @@ class Job:
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
                 raise ConfigError(f"--{option} is for train, got {self.name}; leave it out")
+        check_restart(self.restart, self.checkpoint)
         if self.out_format not in FILE_SINKS:
             raise ConfigError(f"--out-format must be {' or '.join(FILE_SINKS)}, got {self.out_format!r}")
         if self.buffering not in (None, *Buffering.PRESETS):
@@ -263,6 +266,7 @@ class Job:
                 (*RUN_ARTIFACTS, f"{safe_file_name(self.name)}.png", "learn.png"),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
+                changed=self.restart == "compatible",
             )
             with self._servers(console):
                 source = self.sources(console)
@@ -414,16 +418,19 @@ class Job:
             progress.show(summary)
 
         with self.concurrent_work():
-            self.summary = flow.run(
+            result = flow.run(
                 source=source,
                 sinks=self.sink(),
                 checkpoint=self.checkpoint,
+                restart=self.restart,
                 overwrite=self.overwrite,
                 batch_size=self.batch_size,
                 buffering=self.buffering or self.default_buffering,
                 cores=self.cores,
                 progress=show,
-            ).summary
+            )
+            self.summary = result.summary
+        _show_restart(result.restart, console)
 
     def _run_spark(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
         log = self.folder / "spark.log"
@@ -437,6 +444,7 @@ class Job:
                 source=source,
                 sinks=self.sink(),
                 checkpoint=self.checkpoint,
+                restart=self.restart,
                 trigger=self.trigger,
                 buffering=self.buffering,
                 overwrite=self.overwrite,
@@ -447,6 +455,7 @@ class Job:
 
         with redirect_stderr(log), console.status("starting Spark …"):
             spark, query = run_in_thread(start)  # so that Ctrl-C neither breaks a call into the JVM nor waits for it
+        _show_restart(query.restart, console)
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}", soft_wrap=True)
 
         def show(running: Any) -> None:
@@ -502,3 +511,9 @@ class Job:
         path = self.folder / f"{self.name}.png"
         drawn = draw_sensor(path, self.feed.schema, self.feed.parsed)
         console.print(f"plot: {path}" if drawn else "no plot: no sensor has enough values", soft_wrap=True)
+
+
+def _show_restart(report: RestartReport | None, console: Console) -> None:
+    """Print what a restart of a changed dataflow has kept."""
+    for line in str(report or "").splitlines():
+        console.print(escape_control(line), soft_wrap=True)

@@ -148,6 +148,14 @@ def run(
     checkpoint: Annotated[
         Path | None, _option(OUTPUT, "Folder for position and state; the same command continues from there.")
     ] = None,
+    restart: Annotated[
+        str,
+        _option(
+            OUTPUT,
+            "Whether --checkpoint may be of a dataflow that differs: same, or compatible, which keeps the state of the "
+            "steps that did not change and shows which.",
+        ),
+    ] = "same",
     form: Annotated[
         str | None,
         _option(

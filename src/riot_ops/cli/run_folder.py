@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ __all__ = ["RunFolder"]
 
 #: The file that names the run whose results a folder holds.
 MANIFEST = "run.json"
+#: What may differ where a changed dataflow continues.
+CHANGEABLE = ("dataflow", "form", "parameters")
 
 
 class RunFolder:
@@ -34,6 +36,8 @@ class RunFolder:
         Folder of the run's state; a run is continued if the folder holds any.
     overwrite : bool, default False
         Whether to remove what an earlier run wrote.
+    changed : bool, default False
+        Whether a continued run may be of a dataflow that differs.
 
     Attributes
     ----------
@@ -49,17 +53,20 @@ class RunFolder:
         *,
         checkpoint: Path | None = None,
         overwrite: bool = False,
+        changed: bool = False,
     ) -> None:
         self._folder = folder
+        self._changed = changed
         self.continued = checkpoint is not None and _is_nonempty_folder(checkpoint)
         checkpoint_path = None if checkpoint is None else str(checkpoint.absolute())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             earlier = self._earlier()
             if self.continued:
-                self._check_continued(earlier, run, checkpoint_path, overwrite)
+                self._check_continued(earlier, run, checkpoint_path, overwrite, CHANGEABLE if changed else ())
                 self._artifacts = list((earlier or {}).get("made", ()))
-                self._write(earlier or {})
+                self._manifest = {**(earlier or {}), "run": dict(run)}
+                self._write(self._manifest)
                 return
             if earlier is not None and not overwrite:
                 raise ConfigError(
@@ -78,7 +85,7 @@ class RunFolder:
 
     def add(self, streams: Iterable[str]) -> None:
         """Record that the run writes folders for these streams."""
-        if not self.continued:
+        if not self.continued or self._changed:
             self._artifacts += [name for name in sorted(streams) if not (self._folder / name).exists()]
             self._write(self._manifest)
 
@@ -100,7 +107,12 @@ class RunFolder:
         raise ConfigError(f"{path} was not written by riot-ops run: use another --out")
 
     def _check_continued(
-        self, earlier: dict[str, Any] | None, run: Mapping[str, Any], checkpoint: str | None, overwrite: bool
+        self,
+        earlier: dict[str, Any] | None,
+        run: Mapping[str, Any],
+        checkpoint: str | None,
+        overwrite: bool,
+        changeable: Container[str],
     ) -> None:
         if overwrite:
             raise ConfigError(
@@ -115,10 +127,11 @@ class RunFolder:
             )
         for name in sorted({*run, *earlier["run"]}):
             then, now = earlier["run"].get(name), run.get(name)
-            if then != now:
+            if then != now and name not in changeable:
                 raise ConfigError(
                     f"--checkpoint {checkpoint} holds a run with {name} {then!r}, got {now!r}: "
                     "continue with the same options, or use a new --checkpoint"
+                    + ("; or --restart compatible keeps the state of unchanged steps" * (name in CHANGEABLE))
                 )
 
     def _write(self, manifest: dict[str, Any]) -> None:

@@ -313,7 +313,7 @@ def source_kind(source: Any) -> str:
     """Return the class of a source, by which a position is read; that of a DataFrame is Spark's.
 
     >>> import riot_ops as ro
-    >>> source_kind(ro.read([{"value": 1.0}]))
+    >>> source_kind(ro.MemorySource([{"value": 1.0}]))
     'MemorySource'
     """
     if isinstance(source, MergedSource):

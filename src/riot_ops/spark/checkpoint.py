@@ -211,10 +211,12 @@ class SparkCheckpoint:
         fuse: str,
         sinks: AddedSinks | None = None,
         owner: dict[str, dict[str, Any]] | None = None,
+        shuffle_partitions: int | None = None,
     ) -> RestartReport:
         """Let a changed dataflow continue: make a new generation of the checkpoint, unless nothing differs.
 
-        At least one micro-batch must be committed. ``owner`` is that of stages whose state names its owner.
+        At least one micro-batch must be committed. ``owner`` is that of stages whose state names its owner. By default
+        there are as many shuffle partitions as buckets of keys (``partitions``).
         """
         then, where = self._read(), f"the checkpoint {self.folder}"
         if fuse == "auto":
@@ -242,7 +244,7 @@ class SparkCheckpoint:
             stages=stages,
             labels=assign_labels(stages, now.partitions),
             order=ORDERS[order],
-            partitions=now.partitions,
+            shuffle_partitions=now.partitions if shuffle_partitions is None else shuffle_partitions,
             contracts=now.steps,
             kept=report.kept,
             ended=ended,

@@ -225,6 +225,11 @@ class StageChain:
     buffering: Buffering
     owner: dict[str, Any] = field(default_factory=dict)
 
+    def query_owner(self) -> dict[str, Any]:
+        """Return what must agree, in the state of each stage."""
+        fixed = {} if self.partitions is None else {"partitions": self.partitions}
+        return {"the query": {**fixed, "order": self.order[0]}, **self.owner}
+
     def apply(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
         """Return the records for sinks as packed blocks; those of ``PASSED_THROUGH`` are rows with an ``_error``."""
         spark = next(iter(sources.values())).sparkSession
@@ -243,9 +248,7 @@ class StageChain:
             rows = map_batches(df, _with_owner_blocks(pack, list(labels)) if streaming else pack, blocks)
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
-        run = uuid.uuid4().hex
-        fixed = {} if self.partitions is None else {"partitions": self.partitions}
-        owner = {"the query": {**fixed, "order": self.order[0]}, **self.owner}
+        run, owner = uuid.uuid4().hex, self.query_owner()
         if streaming and self.plan.shuffles and is_connect(spark):
             require(STATE_OVER_CONNECT, spark)
         for number in range(1, len(self.plan.shuffles) + 1):

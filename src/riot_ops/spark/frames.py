@@ -6,7 +6,7 @@ The functions are lazy, DataFrames in and DataFrames out; only :meth:`Frames.wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.runtime.fingerprint import fingerprint
+from riot_ops.runtime.restart import Restart, RestartReport, check_restart, source_kind
 from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import (
     PASSED_THROUGH,
@@ -41,9 +42,9 @@ from riot_ops.spark.dataframe_transform import (
 )
 from riot_ops.spark.driver_files import check_driver_files
 from riot_ops.spark.features import to_arrow_schema
-from riot_ops.spark.locations import server_path
-from riot_ops.spark.session import core_count
-from riot_ops.spark.session_check import check_session, is_connect
+from riot_ops.spark.locations import current_generation, server_path
+from riot_ops.spark.session import core_count, default_partitions
+from riot_ops.spark.session_check import check_session, is_connect, refuse_connect
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def frames(
     order = resolve_order(flow, unnumbered, order)
     owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
     chain = StageChain(plan(flow, fuse=fuse), ORDERS[order], partitions, buffering, owner)
-    return Frames(flow, chain.apply(bound, streaming), streaming, not unnumbered, (partitions, order, fuse))
+    packed = chain.apply(bound, streaming)
+    return Frames(flow, packed, streaming, not unnumbered, (partitions, order, fuse), [*bound], chain.query_owner())
 
 
 class Frames(Mapping[str, "DataFrame"]):
@@ -167,6 +169,8 @@ class Frames(Mapping[str, "DataFrame"]):
         The streams.
     packed : DataFrame
         The packed blocks.
+    restart : RestartReport or None
+        What ``write_each(…, restart="compatible")`` has kept of the checkpoint.
     """
 
     def __init__(
@@ -176,6 +180,8 @@ class Frames(Mapping[str, "DataFrame"]):
         streaming: bool,
         numbered: bool,
         options: tuple[int | None, str, str] = (None, "arrival", "coarse"),
+        sources: Sequence[str] = (),
+        owner: dict[str, Any] | None = None,
     ) -> None:
         schemas = flow.result_schemas()
         self.names: tuple[str, ...] = (*_results(flow), ERRORS_STREAM)
@@ -183,6 +189,9 @@ class Frames(Mapping[str, "DataFrame"]):
         self._flow = flow
         self._streaming = streaming
         self._options = options
+        self._kinds = dict.fromkeys(sources, source_kind(packed))
+        self._owner = owner or {}
+        self.restart: RestartReport | None = None
         self._numbered = numbered
         self._schemas = {name: _spark_schema(schemas[name], numbered) for name in self.names}
 
@@ -211,6 +220,7 @@ class Frames(Mapping[str, "DataFrame"]):
         function: Callable[[str, DataFrame, int], Any],
         *,
         checkpoint: str | Path | None = None,
+        restart: Restart = "same",
         trigger: Duration | None = None,
     ) -> Any:
         """Hand each stream to a function, from one read of the source.
@@ -226,6 +236,11 @@ class Frames(Mapping[str, "DataFrame"]):
         checkpoint : path or URI, optional
             Where Spark keeps position and state; a query started again with it continues. Ignored for batch
             DataFrames.
+        restart : "same" or "compatible", default "same"
+            Whether a query may continue from a checkpoint of a dataflow that differs, or with another number of shuffle
+            partitions. "compatible" keeps the state of the steps that did not change, by their ids, and starts others
+            empty; the attribute ``restart`` says which. Sources must stay, unless each DataFrame reads one source of
+            Spark. Not over Spark Connect. See ``docs/howto/change.md``.
         trigger : timedelta or text such as "1s", optional
             Interval between micro-batches, also in Spark's notation (``"1 second"``), or ``"available now"`` to process
             what is there and end. Ignored for batch DataFrames.
@@ -245,38 +260,54 @@ class Frames(Mapping[str, "DataFrame"]):
                 f"write_each needs a function of (stream, DataFrame, batch number), got {value_text(function)}"
             )
         check_trigger(trigger, AVAILABLE_NOW)
-        hand_over = _batch_function(function, dict(self._schemas), self._numbered)
+        check_restart(restart, checkpoint)
         if not self._streaming:
-            hand_over(self.packed, 0)
+            _batch_function(function, dict(self._schemas), self._numbered)(self.packed, 0)
             return None
+        location, base = ("", 0) if checkpoint is None else self._open(checkpoint, restart)
+        hand_over = _batch_function(function, dict(self._schemas), self._numbered, base)
         writer = self.packed.writeStream.foreachBatch(hand_over).queryName(self._flow.name)
-        if checkpoint is not None:
-            if not is_connect(self.packed.sparkSession):
-                kept = SparkCheckpoint(self.packed.sparkSession, checkpoint)
-                keyed = any(isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task"))
-                check_driver_files(self.packed.sparkSession, self._flow, checkpoint=kept.local if keyed else None)
-                if kept.exists() and not kept.next_batch():
-                    kept.forget_dataflow()
-                kept.open(self._flow, *self._options)
-            connected = is_connect(self.packed.sparkSession)
-            place = server_path(checkpoint) if connected else as_uri(checkpoint)
-            writer = writer.option("checkpointLocation", place)
+        if location:
+            writer = writer.option("checkpointLocation", location)
         if trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
         elif trigger is not None:
             writer = writer.trigger(processingTime=spark_interval(trigger))
         return writer.start()
 
+    def _open(self, checkpoint: str | Path, restart: Restart) -> tuple[str, int]:
+        """Return where Spark continues, and the number of the micro-batch that it calls 0."""
+        spark = self.packed.sparkSession
+        if is_connect(spark):
+            refuse_connect(restart == "compatible", 'restart="compatible"')
+            place = server_path(checkpoint)
+            refuse_connect(current_generation(spark, place) > 0, "a checkpoint that a restart has changed")
+            return place, 0
+        kept = SparkCheckpoint(spark, checkpoint)
+        keyed = any(isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task"))
+        check_driver_files(spark, self._flow, checkpoint=kept.local if keyed else None)
+        if kept.exists() and not kept.next_batch():
+            kept.forget_dataflow()
+        partitions, order, fuse = self._options
+        if restart == "compatible" and kept.exists():
+            n = default_partitions(spark)
+            sources = dict.fromkeys(self._kinds)
+            self.restart = kept.change(
+                self._flow, sources, self._kinds, partitions or n, order, fuse, owner=self._owner, shuffle_partitions=n
+            )
+        kept.open(self._flow, partitions, order, fuse, kinds=self._kinds)
+        return (as_uri(checkpoint) if kept.location == kept.folder else kept.location), kept.base
+
 
 def _batch_function(
-    function: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool
+    function: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool, base: int = 0
 ) -> Callable[[DataFrame, int], None]:
     """Return the function for ``foreachBatch``; it may be pickled, so it holds nothing of this session."""
 
     def hand_over(packed: DataFrame, number: int) -> None:
         with _cached_blocks(packed) as nonempty:
             for name, schema in schemas.items():
-                function(name, _select_stream(packed, name, schema, numbered, nonempty), number)
+                function(name, _select_stream(packed, name, schema, numbered, nonempty), base + number)
 
     return hand_over
 

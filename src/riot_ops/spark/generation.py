@@ -48,7 +48,7 @@ class NewGeneration:
     ----------
     stages, labels, order : Plan, Labels, tuple of str
         Of the new query.
-    partitions : int
+    shuffle_partitions : int
         Its number of shuffle partitions.
     contracts : dict of str to StepContract
         Of its steps with state.
@@ -65,11 +65,11 @@ class NewGeneration:
     stages: Plan
     labels: Labels
     order: tuple[str, ...]
-    partitions: int
     contracts: Mapping[str, StepContract]
     kept: Sequence[str]
     ended: Sequence[str]
     layout: Mapping[str, Mapping[str, Any]]
+    shuffle_partitions: int
     owner: dict[str, dict[str, Any]] | None = None
 
     def build(self, spark: SparkSession, old: str, new: str, seed: str) -> None:
@@ -80,7 +80,7 @@ class NewGeneration:
         found = read_buckets(spark, old) if self.kept else {}
         blocks = seed_blocks(self, found, old)
         packed = blocks_to_batch(blocks)
-        with active_session(spark), query_settings(spark, {PARTITIONS: str(self.partitions)}):
+        with active_session(spark), query_settings(spark, {PARTITIONS: str(self.shuffle_partitions)}):
             spark.createDataFrame(pa.Table.from_batches([packed])).coalesce(1).write.mode("overwrite").parquet(seed)
             schema = spark.read.parquet(seed).schema
             frame = spark.readStream.schema(schema).parquet(seed)
