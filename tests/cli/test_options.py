@@ -68,6 +68,7 @@ RUN = {
     "--out": ("o", "out", Path("o")),
     "--out-format": ("csv", "out_format", "csv"),
     "--overwrite": (None, "overwrite", True),
+    "--restart": ("compatible", "restart", "compatible"),
     "--checkpoint": ("c", "checkpoint", Path("c")),
     "--form": ("plots", "form", "plots"),
     "--no-plot": (None, "plot", False),
@@ -99,6 +100,11 @@ TESTED_ELSEWHERE = {
     "show --stream": "cli/test_options.py::test_stream_option_reaches_show_and_plan",
     "show --format": "cli/test_main.py::test_show_and_plan_describe_applications",
     "plan --stream": "cli/test_options.py::test_stream_option_reaches_show_and_plan",
+    **{
+        f"plan --{option}": "cli/test_plan.py::test_command_prints_the_size"
+        for option in ("rate", "keys", "head-room", "input", "messages", "json")
+    },
+    "plan --runner": "cli/test_plan.py::test_size_on_spark_is_measured_there",
     "plan --fuse": "cli/test_options.py::test_coarse_fusion_shares_a_stage",
     "streams --plot": "streams/test_catalog.py::test_command_draws_the_rates",
     "streams --speed": "cli/test_streams.py::test_speedup_reaches_plot_and_description",
@@ -229,7 +235,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
         @staticmethod
         def start(*positional, **given):
             kept(*positional, **given)
-            return SimpleNamespace(wait=lambda progress: None, summary="done")
+            return SimpleNamespace(wait=lambda progress: None, summary="done", restart=None)
 
     for options, wanted in (
         ({}, (None, None, None, False, 100_000, None)),
