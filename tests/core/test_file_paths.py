@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import re
 
 import pyarrow as pa
@@ -129,3 +130,58 @@ def test_files_of_a_bucket(monkeypatch):
             assert values(ro.read(f"{place}/{name}/{name}")) == list(range(5))
         with pytest.raises(ConnectorError, match="no such file, and no files in a folder: s3://files/none"):
             ro.read("s3://files/none")
+
+
+@pytest.mark.integration
+@pytest.mark.long
+def test_settings_of_a_source_reach_its_store_and_are_not_shown(monkeypatch, tmp_path, caplog):
+    with Moto() as moto:
+        settings = {name.lower(): value for name, value in moto.settings().items()}
+        for name in moto.settings():
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("PLANT_KEY", "never-shown-key")
+        settings |= {
+            "aws_secret_access_key": ro.Secret.env("PLANT_KEY"),
+            "aws_session_token": ro.Secret("never-shown-token"),
+        }
+        place = Address.of(moto.create_bucket("settings") + "/days", settings)
+        timed = b"".join(b"%d,r%d\n" % (1000 * i, i) for i in range(5))
+        (place / "lines" / "a.log").write(timed)
+        (place / "lines" / "b.log.gz").write(gzip.compress(timed))
+        (place / "by_day" / "day=1" / "a.parquet").write(FORMS["a.parquet"])
+        for name, data in FORMS.items():
+            (place / name / name).write(data)
+
+        def sources():
+            for name in FORMS:
+                yield "readings", flow(), ro.read(f"{place}/{name}", storage_options=settings)
+                yield "readings", flow(), ro.read(f"{place}/{name}/a.*", storage_options=settings)
+            days = flow({**SCHEMA, "day": "string"})
+            yield "readings", days, ro.read(f"{place}/by_day", storage_options=settings)
+            lines = ro.Dataflow("lines")
+            lines.sink("out", lines.source("lines"))
+            yield "lines", lines, replay(f"{place}/lines", storage_options=settings)
+
+        for number, (stream, made, source) in enumerate(sources()):
+            # a worker gets the source so, and a restart its position
+            source = pickle.loads(pickle.dumps(source))
+            state = tmp_path / str(number)
+            for _ in range(2):
+                result = made.run(source, out=tmp_path / f"out{number}", checkpoint=state, batch_size=3)
+                assert result[stream].num_rows == (10 if stream == "lines" else 5)
+            end = source.latest(source.initial(), 3)
+            told = [
+                repr(source),
+                *map(json.dumps, (source.description(), end, source.splits(source.initial(), end, 1))),
+            ]
+            told += [path.read_bytes().decode("latin-1") for path in state.rglob("*") if path.is_file()]
+            assert not any("never-shown" in text for text in (*told, caplog.text))
+
+
+def test_settings_are_for_addresses(tmp_path):
+    (tmp_path / "a.csv").write_bytes(FORMS["a.csv"])
+    for read in (ro.read, replay):
+        with pytest.raises(ConfigError, match="storage_options are for object stores, and path is the path"):
+            read(tmp_path / "a.csv", storage_options={"aws_region": "x"})
+        with pytest.raises(ConfigError, match=r"storage_options\['region'\] is no setting of s3: addresses"):
+            read("s3://bucket/a.csv", storage_options={"region": "x"})

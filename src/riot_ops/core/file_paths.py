@@ -6,20 +6,65 @@ import fnmatch
 import glob
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.manifest import committed_names
 from riot_ops.core.paths import local_path, scheme_of
-from riot_ops.core.storage import Address
+from riot_ops.core.secret import Secret
+from riot_ops.core.storage import Address, check_storage_options
 
-__all__ = ["absolute_path", "file_size", "input_stream", "is_remote", "list_files", "open_binary", "readable_path"]
+__all__ = [
+    "StorageOptions",
+    "StoredPath",
+    "absolute_path",
+    "file_size",
+    "input_stream",
+    "is_remote",
+    "list_files",
+    "open_binary",
+    "path_in_store",
+    "readable_path",
+]
+
+StorageOptions = Mapping[str, str | Secret]
 
 #: By suffix, the codec of a packed file.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+class StoredPath(str):
+    """The address of a file with the settings of its store; shown and compared as its text alone.
+
+    Parameters
+    ----------
+    url : str
+    options : mapping of str to str or Secret
+    """
+
+    __slots__ = ("options",)
+    options: dict[str, str | Secret]
+
+    def __new__(cls, url: str, options: StorageOptions) -> StoredPath:
+        made = super().__new__(cls, url)
+        made.options = dict(options)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredPath, (str(self), self.options)
+
+
+def path_in_store(path: str, options: StorageOptions | None) -> str:
+    """Return an address with the settings of its store, if there are any.
+
+    >>> path_in_store("s3://bucket/day.csv", {"aws_region": "eu-central-1"})
+    's3://bucket/day.csv'
+    """
+    return StoredPath(path, options) if options else path
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -31,25 +76,36 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return isinstance(path, str | os.PathLike) and scheme_of(path) not in ("", "file")
 
 
-def readable_path(path: str | Path, what: str = "path") -> str:
+def readable_path(path: str | Path, what: str = "path", options: StorageOptions | None = None) -> str:
     """Return a local path or a checked address, which is as it was given except for a slash at its end.
+
+    Settings of a store belong to an address; ConfigError for a path.
 
     >>> readable_path("file:///tmp/x"), readable_path("s3://bucket/days/")
     ('/tmp/x', 's3://bucket/days')
     """
-    return Address.of(path, {}, what).url if is_remote(path) else str(local_path(path, what))
+    if is_remote(path):
+        return path_in_store(Address.of(path, options or {}, what).url, options)
+    found = str(local_path(path, what))
+    if options and check_storage_options(options):
+        raise ConfigError(f"storage_options are for object stores, and {what} is the path {found}")
+    return found
+
+
+def _address(path: str) -> Address:
+    return Address.of(path, path.options if isinstance(path, StoredPath) else {})
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
     """Return an absolute path, or the address."""
-    return os.fspath(path) if is_remote(path) else os.path.abspath(path)
+    return str(os.fspath(path)) if is_remote(path) else os.path.abspath(path)
 
 
 def file_size(path: str) -> int:
     """Return the size of a file; OSError if there is none."""
     if not is_remote(path):
         return os.path.getsize(path)
-    found = Address.of(path, {}).size()
+    found = _address(path).size()
     if found is None:
         raise FileNotFoundError(2, "No such file or directory", path)
     return found
@@ -57,7 +113,7 @@ def file_size(path: str) -> int:
 
 def open_binary(path: str) -> Any:
     """Open a file to read bytes at any position."""
-    return Address.of(path, {}).open() if is_remote(path) else open(path, "rb")
+    return _address(path).open() if is_remote(path) else open(path, "rb")
 
 
 def input_stream(path: str) -> Any:
@@ -97,18 +153,19 @@ def list_files(item: str) -> list[str]:
 
 
 def _stored_files(url: str) -> list[str]:
-    address = Address.of(url, {})
+    address = _address(url)
+    options = dict(address.options)
     if not re.search(r"[*?\[]", url.partition("://")[2]):
         if address.size() is not None:
-            return [address.url]
+            return [path_in_store(address.url, options)]
         committed = committed_names(address)
         return [
-            f"{address.url}/{one.name}"
+            path_in_store(f"{address.url}/{one.name}", options)
             for one in address.files()
             if not one.name.startswith((".", "_")) and (committed is None or one.name in committed)
         ]
     folder, _, pattern = address.url.rpartition("/")
     if re.search(r"[*?\[]", folder):
         raise ConnectorError(f"a pattern in an address may stand in its last part only, got {url}")
-    files = (one.name for one in Address.of(folder, {}).files())
-    return [f"{folder}/{name}" for name in files if fnmatch.fnmatchcase(name, pattern) and not name.startswith(".")]
+    names = [one.name for one in address.parent.files() if not one.name.startswith(".")]
+    return [path_in_store(f"{folder}/{name}", options) for name in names if fnmatch.fnmatchcase(name, pattern)]

@@ -131,7 +131,7 @@ class FilePosition:
         if self.done:
             found["read"] = base64.b64encode(b"".join(one.to_bytes() for one in self.done.values())).decode()
         if self.current is not None:
-            found |= {"path": self.path, "as": base64.b64encode(self.current.to_bytes()).decode()}
+            found |= {"path": str(self.path), "as": base64.b64encode(self.current.to_bytes()).decode()}
         return found
 
     @classmethod

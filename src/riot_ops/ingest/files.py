@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +18,9 @@ from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.file_paths import absolute_path, is_remote, readable_path
+from riot_ops.core.file_paths import StorageOptions, absolute_path, is_remote, path_in_store, readable_path
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
@@ -55,6 +56,7 @@ def read(
     time_format: str | None = None,
     tz: str | None = None,
     ambiguous: Ambiguous = "reject",
+    storage_options: Mapping[str, str | Secret] | None = None,
 ) -> FileSource:
     r"""Read files of records; the result is a source for :meth:`riot_ops.Dataflow.run` and ``start``.
 
@@ -104,6 +106,9 @@ def read(
         default UTC.
     ambiguous : "reject", "earliest" or "latest", default "reject"
         What a local time means that occurs twice because clocks are set back. One that does not occur is rejected.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of the object store by name, such as ``aws_region``; by default those of the environment. They travel
+        to the workers with the source, and nothing shows them.
 
     Returns
     -------
@@ -115,7 +120,7 @@ def read(
     Raises
     ------
     ConfigError
-        For parameters that do not apply to the format.
+        For parameters that do not apply to the format, or to the place of the files.
     ConnectorError
         For a missing or malformed file.
 
@@ -133,21 +138,22 @@ def read(
     ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
     """
     options = {name: value for name, value in locals().items() if name in CSV_OPTIONS}
-    paths, partitions = find_partitioned_files(path)
+    paths, partitions = find_partitioned_files(path, storage_options)
     if time_unit is not None and time_unit not in PER_SECOND:
         raise ConfigError(f"time_unit must be s, ms, us or ns, got {time_unit!r}")
     if time_unit is not None and time is None:
         raise ConfigError("time_unit applies to the column named by time; give time as well")
     files = file_format(paths[0], format, **options)
     named = [path] if isinstance(path, str | Path) else path
-    return FileSource(paths, files, time, time_unit, describe_origin(map(readable_path, named)), partitions)
+    origin = describe_origin(map(readable_path, named))
+    return FileSource(paths, files, time, time_unit, origin, partitions, storage_options)
 
 
 #: The parameters of :func:`read` that apply to CSV only, with their defaults.
 CSV_OPTIONS: dict[str, Any] = {
     name: parameter.default
     for name, parameter in inspect.signature(read).parameters.items()
-    if name not in ("path", "format", "time", "time_unit")
+    if name not in ("path", "format", "time", "time_unit", "storage_options")
 }
 
 
@@ -208,12 +214,14 @@ class FileSource(StreamSource):
         time_unit: str | None,
         origin: str,
         partitions: Partitions | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         self.paths: list[str] = list(paths)
         self.files: FileFormat = files
         self.time: str | None = time
         self.time_unit: str | None = time_unit
         self._origin = origin
+        self._storage_options = storage_options
         self.partitions: Partitions = partitions or {}
         self._folder_fields = partition_schema(self.partitions)
         with naming_file(self.paths[0]):
@@ -345,7 +353,7 @@ class FileSource(StreamSource):
         found = super().splits(start, end, n)
         for split in found:
             split["files"] = [
-                [path, skipped + max(0, split["start"] - row)]
+                [str(path), skipped + max(0, split["start"] - row)]
                 for row, path, skipped, rows in parts
                 if row < split["end"] and split["start"] < row + rows
             ]
@@ -358,7 +366,7 @@ class FileSource(StreamSource):
             return
         number = Numbering(row)
         for path, skipped in split["files"]:
-            for batch in self._batches_of(path, skipped):
+            for batch in self._batches_of(path_in_store(path, self._storage_options), skipped):
                 yield number(batch.slice(0, end - number.rows))
                 if number.rows >= end:
                     return

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.file_paths import is_remote, readable_path
+from riot_ops.core.file_paths import StorageOptions, is_remote, path_in_store, readable_path
 from riot_ops.core.storage import Address
 from riot_ops.ingest.replay import find_files
 
@@ -24,7 +24,9 @@ MISSING = "__HIVE_DEFAULT_PARTITION__"
 Partitions = Mapping[str, Mapping[str, str | None]]
 
 
-def find_partitioned_files(path: str | Path | Sequence[str | Path]) -> tuple[list[str], Partitions]:
+def find_partitioned_files(
+    path: str | Path | Sequence[str | Path], options: StorageOptions | None = None
+) -> tuple[list[str], Partitions]:
     """Find files as :func:`riot_ops.ingest.replay.find_files` does, and those in folders with a field in their name.
 
     Returns the files, and by file the fields that its folders have below the given one.
@@ -32,17 +34,17 @@ def find_partitioned_files(path: str | Path | Sequence[str | Path]) -> tuple[lis
     found: list[str] = []
     partitions: dict[str, dict[str, str | None]] = {}
     for item in [path] if isinstance(path, str | Path) else path:
-        root = readable_path(item)
-        fields = _in_store(Address.of(root, {}), {}) if is_remote(root) else {}
+        root = readable_path(item, options=options)
+        fields = _in_store(Address.of(root, options or {}), {}) if is_remote(root) else {}
         if os.path.isdir(root):
             fields = _in_folder(root, {})
         if any(fields.values()):
             partitions |= fields
-            found += sorted(fields)
+            found += [path_in_store(one, options) for one in sorted(fields)]
         else:
-            found += find_files(item)
+            found += find_files(item, options)
     if not found:
-        return find_files(path), {}
+        return find_files(path, options), {}
     if partitions:
         names = [tuple(partitions.get(one, ())) for one in found]
         for one, have in zip(found, names, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +19,18 @@ from riot_ops.core.casting import Problem
 from riot_ops.core.checks import check_count, check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
-from riot_ops.core.file_paths import absolute_path, file_size, is_remote, list_files, readable_path
+from riot_ops.core.file_paths import (
+    StorageOptions,
+    absolute_path,
+    file_size,
+    is_remote,
+    list_files,
+    path_in_store,
+    readable_path,
+)
 from riot_ops.core.operator import StatelessOperator
 from riot_ops.core.schema import RAW, TIMESTAMP
+from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
 from riot_ops.ingest.line_file import LineFile, null_times, time_column
@@ -48,7 +57,7 @@ class ReplaySource(TimedSource):
 
     Parameters
     ----------
-    path : str, Path, glob pattern, or a list of those
+    path : str, Path, folder, glob pattern, address such as ``s3://bucket/folder``, or a list of those
         Files are read in sorted order within a pattern or folder; files whose name ends in ``.gz`` are unpacked to a
         temporary file at first use.
     repeat : int, >= 1, default 1
@@ -69,6 +78,9 @@ class ReplaySource(TimedSource):
         task that parses lines into records with ``seq`` and ``event_time``, such as
         :class:`riot_ops.tasks.ParseLines`. Pacing uses these times; the records have no event time, which the parser of
         the dataflow adds.
+    storage_options : mapping of str to str or Secret, optional
+        Settings of the object store by name, such as ``aws_region``; by default those of the environment. They travel
+        to the workers with the source, and nothing shows them.
 
     Errors
     ------
@@ -97,10 +109,12 @@ class ReplaySource(TimedSource):
         follow: bool = False,
         encoding: str = "utf-8",
         times: LineTime | StatelessOperator | None = None,
+        storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
         check_count(repeat=repeat)
         check_encoding(encoding, of_lines=True)
-        self.paths: list[str] = find_files(path)
+        self._storage_options = storage_options
+        self.paths: list[str] = find_files(path, storage_options)
         self._origin = describe_origin(map(readable_path, [path] if isinstance(path, str | Path) else path))
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
@@ -152,7 +166,8 @@ class ReplaySource(TimedSource):
     def _open(self, path: str) -> LineFile:
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = LineFile(path, self._sizes.get(path, -1), self.has_header)
+            place = path_in_store(path, self._storage_options)
+            file = self._files[path] = LineFile(place, self._sizes.get(path, -1), self.has_header)
             self._sizes[path] = file.size
         return file
 
@@ -321,7 +336,7 @@ class ReplaySource(TimedSource):
             file = self._open(path)
             byte = max(byte, file.first)
             if byte < stop:
-                pieces.append({"path": path, "start": byte, "end": stop, "line": line, "shift": shift})
+                pieces.append({"path": str(path), "start": byte, "end": stop, "line": line, "shift": shift})
                 line += file.count(byte, stop)
         return pieces
 
@@ -431,14 +446,14 @@ def _fields(offset: Offset) -> Offset:
     return {name: offset[name] for name in ("of", "read", "path", "as", "all") if name in offset}
 
 
-def find_files(path: str | Path | Sequence[str | Path]) -> list[str]:
+def find_files(path: str | Path | Sequence[str | Path], options: StorageOptions | None = None) -> list[str]:
     """Find the files of a path, folder or glob pattern, or of a list of those, in sorted order within each."""
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
         raise ConfigError("no path given")
     found: list[str] = []
-    for item in map(readable_path, paths):
-        found += list_files(item)
+    for item in paths:
+        found += list_files(readable_path(item, options=options))
     return found
 
 
@@ -452,11 +467,20 @@ def replay(
     follow: bool = False,
     encoding: str = "utf-8",
     times: LineTime | StatelessOperator | None = None,
+    storage_options: Mapping[str, str | Secret] | None = None,
 ) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 
     ``speed`` (event time per wall time: 1 is the original pace, RIoTBench uses 1000) or ``rate`` (messages per second)
     paces it, see :class:`~riot_ops.ingest.pace.PacedSource`; without either the files are read as fast as possible.
     """
-    source = ReplaySource(path, repeat=repeat, has_header=has_header, follow=follow, encoding=encoding, times=times)
+    source = ReplaySource(
+        path,
+        repeat=repeat,
+        has_header=has_header,
+        follow=follow,
+        encoding=encoding,
+        times=times,
+        storage_options=storage_options,
+    )
     return paced(source, speed, rate)
