@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -230,3 +231,91 @@ def test_damaged_file_is_named(sink, damage, tmp_path):
     path.write_bytes(damage)
     with pytest.raises(ConnectorError, match=rf"cannot read {path}: "):
         bound.table("out")
+
+
+# -- rolling -----------------------------------------------------------------------------------------
+
+
+#: The name of a column may hold what ends a line.
+ROLLED = pa.schema([('a "name"\nof two lines', pa.string()), ("value", pa.float64())])
+
+
+def rolled_rows(batch):
+    return [dict(zip(ROLLED.names, (text, float(batch)), strict=True)) for text in ("x,\n", "", None)]
+
+
+def shown(sink, folder):
+    """The values that another program sees, by file."""
+    found = {}
+    for path in sorted((folder / "out").glob(f"*.{sink.suffix}")):
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file)) if sink is CSVSink else [json.loads(line) for line in file]
+        assert {tuple(row) for row in rows} == {tuple(ROLLED.names)}
+        found[path.name] = [float(row["value"]) for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("sink", [CSVSink, JSONLinesSink])
+def test_files_are_rolled_by_size(sink, tmp_path):
+    size = 0
+    for batch in range(30):
+        bound = write(sink(tmp_path, roll_bytes=500), rolled_rows(batch), batch, ROLLED)
+        waiting = sum(path.stat().st_size for path in (tmp_path / "out").glob(".waiting-*"))
+        size = max(size, waiting)
+        assert bound.table("out").to_pylist() == [row for n in range(batch + 1) for row in rolled_rows(n)]
+    assert 500 <= size < 1000
+    assert 2 <= len(shown(sink, tmp_path)) < 15
+    bound.end({})
+    seen = shown(sink, tmp_path)
+    assert [value for values in seen.values() for value in values] == [float(n) for n in range(30) for _ in range(3)]
+    assert all(path.name[0] != "." for path in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("sink", [CSVSink, JSONLinesSink])
+def test_files_are_rolled_by_age(sink, tmp_path):
+    for batch in range(3):
+        write(sink(tmp_path, roll_interval="1h"), rolled_rows(batch), batch, ROLLED)
+    assert shown(sink, tmp_path) == {}
+    for path in (tmp_path / "out").glob(".waiting-000000-*"):
+        os.utime(path, (path.stat().st_mtime - 3601,) * 2)
+    bound = write(sink(tmp_path, roll_interval=timedelta(hours=1)), rolled_rows(3), 3, ROLLED)
+    assert shown(sink, tmp_path) == {
+        f"part-000002-rolled.{sink.suffix}": [float(n) for n in range(3) for _ in range(3)]
+    }
+    assert bound.table("out").to_pylist() == [row for n in range(4) for row in rolled_rows(n)]
+
+
+@pytest.mark.parametrize("sink", [CSVSink, JSONLinesSink])
+def test_files_of_an_object_store_are_rolled(sink):
+    place = f"memory://rolled-{sink.suffix}"
+    for batch in range(3):
+        bound = write(sink(place, roll_interval="1h"), rolled_rows(batch), batch, ROLLED)
+    bound = write(sink(place, roll_bytes=1), rolled_rows(3), 3, ROLLED)
+    assert [path.name for _, _, path in bound.files()] == [f"part-000002-rolled.{sink.suffix}", ".waiting-000003-00000"]
+    assert bound.table("out").to_pylist() == [row for n in range(4) for row in rolled_rows(n)]
+
+
+def test_rolled_text_of_a_run_that_continues(tmp_path):
+    """A restart of the same dataflow repeats nothing and loses nothing."""
+    flow = ro.Dataflow("air")
+    source = flow.source("readings", schema={"value": "double"})
+    flow.sink("out", source)
+    rows = [{"value": float(n)} for n in range(10)]
+    options = {"batch_size": 2, "epoch_rows": 2, "checkpoint": tmp_path / "c"}
+    for count in (6, 10):
+        flow.run(rows[:count], sinks=CSVSink(tmp_path / "out", roll_bytes=1), **options)
+    files = sorted((tmp_path / "out" / "readings").iterdir())
+    assert any(path.name.endswith("-rolled.csv") for path in files)
+    texts = [path.read_text() for path in files]
+    found = [float(row["value"]) for text in texts for row in csv.DictReader(text.splitlines())]
+    assert found == [float(n) for n in range(10)]
+
+
+def test_columns_that_changed_are_not_rolled_into_one_csv_file(tmp_path):
+    write(CSVSink(tmp_path, roll_bytes=1), [{"a": 1}], 0, pa.schema([("a", pa.int64())]))
+    later = CSVSink(tmp_path, roll_bytes=1)
+    write(later, [{"b": 1}], 1, pa.schema([("b", pa.int64())]))
+    with pytest.raises(
+        ConnectorError, match=r"cannot roll the files of stream 'out' into .*000001-rolled.csv: .*other"
+    ):
+        write(later, [{"b": 1}], 2, pa.schema([("b", pa.int64())]))

@@ -47,10 +47,20 @@ class FileSink(Sink):
     of a batch shortly before its commit; a batch that is written again replaces them, and the next start removes what
     no manifest lists.
 
+    By default each batch (an epoch in process, a micro-batch on Spark) becomes visible with its commit, as a file
+    per writer: a service with an epoch of ten seconds writes 8,640 files a day. With ``roll_bytes`` or
+    ``roll_interval`` the files of committed batches wait under hidden names until they are large or old enough, and
+    the next commit makes one file of them. At the end of a run, also by Ctrl-C, what still waits becomes visible;
+    after a crash it waits for the run that continues. :meth:`table` reads it, too.
+
     Parameters
     ----------
     folder : str or Path
         A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
+    roll_bytes : int, optional
+        Size in bytes from which the waiting files of a stream are rolled.
+    roll_interval : timedelta or str, optional
+        Roll them when the oldest has waited for so long, such as ``"1h"``.
     storage_options : mapping of str to str or Secret, optional
         Settings of an object store, such as ``{"aws_region": "eu-central-1"}``; by default those of the environment.
     """
@@ -59,9 +69,21 @@ class FileSink(Sink):
     suffix: ClassVar[str]
 
     def __init__(
-        self, folder: str | Path | Address, *, storage_options: Mapping[str, str | Secret] | None = None
+        self,
+        folder: str | Path | Address,
+        *,
+        roll_bytes: int | None = None,
+        roll_interval: timedelta | str | None = None,
+        storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
         self.folder: Path | Address = open_place(folder, storage_options, "folder")
+        if roll_bytes is not None and (type(roll_bytes) is not int or roll_bytes < 1):
+            raise ConfigError(f"roll_bytes must be a number of bytes, 1 or more, got {roll_bytes!r}")
+        interval = as_timedelta(roll_interval)
+        if interval is not None and (not isinstance(interval, timedelta) or interval <= timedelta(0)):
+            raise ConfigError(f"roll_interval must be a positive duration, such as '1h', got {roll_interval!r}")
+        self.roll_bytes = roll_bytes
+        self.roll_interval = interval
         self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the folder
 
     @abstractmethod
@@ -71,6 +93,15 @@ class FileSink(Sink):
     @abstractmethod
     def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         """Read a file; a :class:`ConnectorError` names an unreadable file."""
+
+    @property
+    def rolls(self) -> bool:
+        """Whether the files of several batches become one."""
+        return self.roll_bytes is not None or self.roll_interval is not None
+
+    @abstractmethod
+    def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
+        """Write the records of files into one, at a path or in an open one, which stays open."""
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
         sink = copy.copy(self)
@@ -86,7 +117,9 @@ class FileSink(Sink):
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path | Address:
         """Return the path of the committed file of one writer, for a stream in a batch."""
-        return self.folder / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
+        # waiting ones have no suffix, since patterns of some programs match hidden names as well
+        name = f"{batch_id:06d}-{partition:05d}"
+        return self.folder / stream / (f"{WAITING}-{name}" if self.rolls else f"part-{name}.{self.suffix}")
 
     def folders(self) -> list[Path]:
         if isinstance(self.folder, Address):
@@ -121,7 +154,8 @@ class FileSink(Sink):
     def _stored(self) -> StoredFiles:
         """The files in an object store."""
         assert isinstance(self.folder, Address)
-        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file)
+        joining = Joining(self.roll_bytes, self.roll_interval, self.join_files) if self.rolls else None
+        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file, joining)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         if isinstance(self.folder, Address):
@@ -134,6 +168,8 @@ class FileSink(Sink):
         ]
         publish_files(batch_id, self.folder, files)
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
+        if self.rolls:  # earlier batches are final: no restart replaces them
+            self._roll(lambda number: number < batch_id, self._due)
 
     def abort(self, batch_id: int) -> None:
         if isinstance(self.folder, Address):
@@ -168,11 +204,22 @@ class FileSink(Sink):
         for leftover in (HIDDEN, f"{EMPTY}.{self.suffix}"):
             for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
+        counted = {path for _, _, path in self.files()}
+        for _, _, path in self._waiting():
+            if path not in counted:
+                path.unlink(missing_ok=True)
+            elif not self.rolls:  # the run before this one did
+                self._show(path)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         if isinstance(self.folder, Address):
             self._stored.end(schemas)
             return
+        # a query that was stopped may write its last batch again
+        last = max((number for number, _, _ in self._waiting()), default=0)
+        self._roll(lambda number: number < last, lambda _: True)
+        for _, _, path in self._waiting():
+            self._show(path)
         present = {stream for _, stream, _ in self.files()}
         for stream, schema in schemas.items():
             if stream not in present:
@@ -187,7 +234,11 @@ class FileSink(Sink):
         return self._local_files()
 
     def _local_files(self) -> list[tuple[int, str, Path]]:
-        return self._numbered(f"part-*.{self.suffix}")
+        found = self._numbered(f"part-*.{self.suffix}")
+        rolled = {stream: number for number, stream, path in found if path.stem.endswith("-rolled")}
+        # files that a crash left after they were rolled do not count
+        waiting = [one for one in self._waiting() if one[0] > rolled.get(one[1], -1)]
+        return sorted(found + waiting)
 
     def _numbered(self, pattern: str) -> list[tuple[int, str, Path]]:
         found = []
@@ -206,15 +257,53 @@ class FileSink(Sink):
             if selects(number) and path not in keep:
                 path.unlink(missing_ok=True)
 
+    def _waiting(self) -> list[tuple[int, str, Path]]:
+        return self._numbered(f"{WAITING}-*")
+
+    def _due(self, paths: Sequence[Path]) -> bool:
+        """Whether files are large or old enough to be rolled."""
+        found = [path.stat() for path in paths]
+        oldest = min(one.st_mtime for one in found)
+        return (self.roll_bytes is not None and sum(one.st_size for one in found) >= self.roll_bytes) or (
+            self.roll_interval is not None and time.time() - oldest >= self.roll_interval.total_seconds()
+        )
+
+    def _show(self, waiting: Path) -> None:
+        os.replace(waiting, waiting.with_name(f"{waiting.name.replace(WAITING, 'part', 1)}.{self.suffix}"))
+
+    def _roll(self, final: Callable[[int], bool], due: Callable[[Sequence[Path]], bool]) -> None:
+        """Make one file of the waiting ones of each stream that are due."""
+        by_stream: dict[str, list[tuple[int, Path]]] = {}
+        for number, stream, path in self._waiting():
+            if final(number):
+                by_stream.setdefault(stream, []).append((number, path))
+        for stream, found in by_stream.items():
+            paths = [path for _, path in found]
+            if due(paths):
+                rolled = _local(self.folder) / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
+                try:
+                    self._merge(paths, rolled)
+                except (OSError, pa.ArrowException) as error:
+                    raise ConnectorError(
+                        f"cannot roll the files of stream {stream!r} into {rolled}: {error}"
+                    ) from error
+                for path in paths:
+                    path.unlink(missing_ok=True)
+
+    def _merge(self, paths: Sequence[Path], into: Path) -> None:
+        hidden = into.with_name(f".part-{uuid.uuid4().hex}")
+        try:
+            self.join_files(paths, hidden)
+            sync(hidden)
+            os.replace(hidden, into)
+            sync(into.parent)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+
 
 class ParquetSink(FileSink):
     """Writes ``<folder>/<stream>/part-<batch>-<partition>.parquet``, effectively once (see :class:`FileSink`).
-
-    By default each batch (an epoch in process, a micro-batch on Spark) becomes visible with its commit, as a file
-    per writer: a service with an epoch of ten seconds writes 8,640 files a day. With ``roll_bytes`` or
-    ``roll_interval`` the files of committed batches wait under hidden names until they are large or old enough, and
-    the next commit makes one file of them. At the end of a run, also by Ctrl-C, what still waits becomes visible;
-    after a crash it waits for the run that continues. :meth:`table` reads it, too.
 
     Parameters
     ----------
@@ -255,22 +344,10 @@ class ParquetSink(FileSink):
         roll_interval: timedelta | str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
-        super().__init__(folder, storage_options=storage_options)
+        super().__init__(folder, roll_bytes=roll_bytes, roll_interval=roll_interval, storage_options=storage_options)
         if not isinstance(compression, str) or compression.lower() not in CODECS:
             raise ConfigError(f"compression must be one of {', '.join(CODECS)}, got {compression!r}")
-        if roll_bytes is not None and (type(roll_bytes) is not int or roll_bytes < 1):
-            raise ConfigError(f"roll_bytes must be a number of bytes, 1 or more, got {roll_bytes!r}")
-        interval = as_timedelta(roll_interval)
-        if interval is not None and (not isinstance(interval, timedelta) or interval <= timedelta(0)):
-            raise ConfigError(f"roll_interval must be a positive duration, such as '1h', got {roll_interval!r}")
         self.compression = compression
-        self.roll_bytes = roll_bytes
-        self.roll_interval = interval
-
-    @property
-    def rolls(self) -> bool:
-        """Whether the files of several batches become one."""
-        return self.roll_bytes is not None or self.roll_interval is not None
 
     def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
         writer: TableWriter = parquet_writer(path, schema, self.compression)
@@ -279,99 +356,7 @@ class ParquetSink(FileSink):
     def read_file(self, path: Path | Address, stream: str) -> pa.Table:
         return read_parquet(path)
 
-    def path(self, stream: str, batch_id: int, partition: int) -> Path | Address:
-        path = super().path(stream, batch_id, partition)
-        # without a suffix, since patterns of some programs match hidden names as well
-        name = path.name.removesuffix(f".{self.suffix}").replace("part", WAITING, 1)
-        return path.parent / name if self.rolls else path
-
-    @property
-    def _stored(self) -> StoredFiles:
-        joining = Joining(self.roll_bytes, self.roll_interval, self._write_joined) if self.rolls else None
-        assert isinstance(self.folder, Address)
-        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file, joining)
-
-    def _local_files(self) -> list[tuple[int, str, Path]]:
-        found = super()._local_files()
-        rolled = {stream: number for number, stream, path in found if path.stem.endswith("-rolled")}
-        # files that a crash left after they were rolled do not count
-        waiting = [one for one in self._waiting() if one[0] > rolled.get(one[1], -1)]
-        return sorted(found + waiting)
-
-    def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
-        super().commit(batch_id, messages)
-        if self.rolls and not isinstance(self.folder, Address):
-            # earlier batches are final: no restart replaces them
-            self._roll(lambda number: number < batch_id, self._due)
-
-    def recover(self, batch_id: int) -> None:
-        super().recover(batch_id)
-        if isinstance(self.folder, Address):
-            return
-        counted = {path for _, _, path in self.files()}
-        for _, _, path in self._waiting():
-            if path not in counted:
-                path.unlink(missing_ok=True)
-            elif not self.rolls:  # the run before this one did
-                self._show(path)
-
-    def end(self, schemas: Mapping[str, pa.Schema]) -> None:
-        if isinstance(self.folder, Address):
-            self._stored.end(schemas)
-            return
-        # a query that was stopped may write its last batch again
-        last = max((number for number, _, _ in self._waiting()), default=0)
-        self._roll(lambda number: number < last, lambda _: True)
-        for _, _, path in self._waiting():
-            self._show(path)
-        super().end(schemas)
-
-    def _waiting(self) -> list[tuple[int, str, Path]]:
-        return self._numbered(f"{WAITING}-*")
-
-    def _due(self, paths: Sequence[Path]) -> bool:
-        """Whether files are large or old enough to be rolled."""
-        found = [path.stat() for path in paths]
-        oldest = min(one.st_mtime for one in found)
-        return (self.roll_bytes is not None and sum(one.st_size for one in found) >= self.roll_bytes) or (
-            self.roll_interval is not None and time.time() - oldest >= self.roll_interval.total_seconds()
-        )
-
-    def _show(self, waiting: Path) -> None:
-        os.replace(waiting, waiting.with_name(f"{waiting.name.replace(WAITING, 'part', 1)}.{self.suffix}"))
-
-    def _roll(self, final: Callable[[int], bool], due: Callable[[Sequence[Path]], bool]) -> None:
-        """Make one file of the waiting ones of each stream that are due."""
-        by_stream: dict[str, list[tuple[int, Path]]] = {}
-        for number, stream, path in self._waiting():
-            if final(number):
-                by_stream.setdefault(stream, []).append((number, path))
-        for stream, found in by_stream.items():
-            paths = [path for _, path in found]
-            if due(paths):
-                rolled = _local(self.folder) / stream / f"part-{found[-1][0]:06d}-rolled.{self.suffix}"
-                try:
-                    self._merge(paths, rolled)
-                except (OSError, pa.ArrowException) as error:
-                    raise ConnectorError(
-                        f"cannot roll the files of stream {stream!r} into {rolled}: {error}"
-                    ) from error
-                for path in paths:
-                    path.unlink(missing_ok=True)
-
-    def _merge(self, paths: Sequence[Path], into: Path) -> None:
-        hidden = into.with_name(f".part-{uuid.uuid4().hex}")
-        try:
-            self._write_joined(paths, hidden)
-            sync(hidden)
-            os.replace(hidden, into)
-            sync(into.parent)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
-            raise
-
-    def _write_joined(self, parts: Sequence[Path | BinaryIO], into: Path | BinaryIO) -> None:
-        """Write the rows of files into one."""
+    def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         writer = None
         for part in parts:
             with open_parquet(part) as file:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,6 +39,10 @@ class CSVSink(FileSink):
         A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
     delimiter : str, default ","
         One ASCII character between cells, neither a quote nor the end of a line.
+    roll_bytes : int, optional
+        Size in bytes from which the waiting files of a stream are rolled.
+    roll_interval : timedelta or str, optional
+        Roll them when the oldest has waited for so long, such as ``"1h"``.
     storage_options : mapping of str to str or Secret, optional
         Settings of an object store; by default those of the environment.
 
@@ -70,9 +77,11 @@ class CSVSink(FileSink):
         folder: str | Path | Address,
         *,
         delimiter: str = ",",
+        roll_bytes: int | None = None,
+        roll_interval: timedelta | str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
-        super().__init__(folder, storage_options=storage_options)
+        super().__init__(folder, roll_bytes=roll_bytes, roll_interval=roll_interval, storage_options=storage_options)
         if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
             raise ConfigError(
                 f"delimiter must be one ASCII character other than a quote and a line end, got {delimiter!r}"
@@ -111,6 +120,19 @@ class CSVSink(FileSink):
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise ConnectorError(f"cannot read {path}: {error}") from error
 
+    def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
+        with _opened(into, "wb") as joined:
+            header = None
+            for part in parts:
+                with _opened(part, "rb") as file:
+                    own = _read_header(file)
+                    if header is None:
+                        joined.write(own)
+                        header = own
+                    elif own != header:
+                        raise pa.ArrowInvalid(f"{part} has other columns")
+                    shutil.copyfileobj(file, joined)
+
 
 class JSONLinesSink(FileSink):
     """Writes ``<folder>/<stream>/part-<batch>-<partition>.jsonl``, effectively once (see :class:`FileSink`).
@@ -123,6 +145,10 @@ class JSONLinesSink(FileSink):
     ----------
     folder : str or Path
         A path, ``file:`` URI, or address such as ``s3://bucket/folder``; created if missing.
+    roll_bytes : int, optional
+        Size in bytes from which the waiting files of a stream are rolled.
+    roll_interval : timedelta or str, optional
+        Roll them when the oldest has waited for so long, such as ``"1h"``.
     storage_options : mapping of str to str or Secret, optional
         Settings of an object store; by default those of the environment.
 
@@ -168,6 +194,12 @@ class JSONLinesSink(FileSink):
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise ConnectorError(f"cannot read {path}: {error}") from error
 
+    def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
+        with _opened(into, "wb") as joined:
+            for part in parts:
+                with _opened(part, "rb") as file:
+                    shutil.copyfileobj(file, joined)
+
 
 #: By format, what writes it.
 FILE_SINKS: dict[str, type[FileSink]] = {"parquet": ParquetSink, "csv": CSVSink, "jsonl": JSONLinesSink}
@@ -201,6 +233,24 @@ class _JSONLinesWriter:
     def close(self) -> None:
         if self._own:
             self._file.close()
+
+
+@contextmanager
+def _opened(place: Path | Address | BinaryIO, mode: str) -> Iterator[Any]:
+    """Open a file; one that is open stays so."""
+    if isinstance(place, (Path, Address)):
+        with place.open(mode) if isinstance(place, Path) else io.BufferedReader(place.open()) as file:
+            yield file
+    else:
+        yield place
+
+
+def _read_header(file: Any) -> bytes:
+    """Read the names of the columns, which may contain ends of lines."""
+    header = bytes(file.readline())
+    while header.count(b'"') % 2 and (line := file.readline()):
+        header += line
+    return header
 
 
 def _is_binary(dtype: pa.DataType) -> bool:
