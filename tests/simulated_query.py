@@ -47,7 +47,7 @@ class SimulatedQuery:
 
     ``choose`` decides the order of tasks, their workers and their failures. One of two workers, either of which may
     have lost its state, processes a bucket. A task may fail halfway, or its output may be lost, so that it runs again on
-    the previous state.
+    the previous state. ``sinks`` are written as by workers; by default the driver keeps the results in memory.
     """
 
     def __init__(
@@ -60,20 +60,27 @@ class SimulatedQuery:
         partitions: int = 2,
         fuse: str = "exact",
         buffering: Buffering | None = None,
+        sinks: Any = None,
     ) -> None:
         self.flow = flow
         self.batches = self.repeated = 0
         self._choose = choose
-        self._sinks, self._routes = bind_sinks(flow, None, None)
+        self._sinks, self._routes = bind_sinks(flow, sinks, None)
         self._workers: list[OrderedDict[str, Any]] = [OrderedDict(), OrderedDict()]
         self._states: dict[tuple[int, int], Chain] = {}
         sources = merge_sources(flow, bind_sources(flow, source, again="Spark"))
         planned = plan(flow, fuse)
         labels = assign_labels(planned, partitions)
         with tempfile.TemporaryDirectory() as folder:
-            self._driver_sinks = {name: DriverSink(Path(folder) / name) for name in self._sinks}
-            sink_routes = SinkRoutes(self._routes, self._driver_sinks, flow.result_ordinals())
-            self._writer = SinkCommitter(self._driver_sinks, f"{folder}/metrics")
+            self._driver_sinks = (
+                {name: DriverSink(Path(folder) / name) for name in self._sinks} if sinks is None else {}
+            )
+            written = {**self._sinks, **self._driver_sinks}
+            if sinks is not None:
+                for sink in self._sinks.values():
+                    sink.begin(overwrite=False)
+            sink_routes = SinkRoutes(self._routes, written, flow.result_ordinals())
+            self._writer = SinkCommitter(written, f"{folder}/metrics")
             self._readers = [
                 Reader(
                     SourceStage(
