@@ -38,6 +38,7 @@ SUITES: dict[str, str] = {
     "threat": "threat detection: accuracy, throughput by cores, and recovery from failures",
     "reuse": "dataflows that are submitted and removed, run separately and with shared steps",
     "first-use": "import, first result, memory and the start on Spark of a new process",
+    "edges": "sources and sinks, against bare clients of the same systems",
     "mqtt": "publishing and receiving through a broker, against paho-mqtt",
 }
 
@@ -48,7 +49,7 @@ _MODULES = {
     "micro": "riotbench.micro",
     "app": "riotbench.applications",
     "first-use": "first_use",
-    **{name: f"{name}.suite" for name in ("dspbench", "neptune", "streambench", "threat", "reuse")},
+    **{name: f"{name}.suite" for name in ("dspbench", "edges", "neptune", "streambench", "threat", "reuse")},
 }
 
 

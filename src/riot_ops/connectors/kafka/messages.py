@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,7 +152,9 @@ def _column(name: str, found: Chunk, message: type[Any]) -> pa.Array:
         return pa.array(found.offset)
     if name == "headers":
         return _headers(list(map(message.headers, found.messages)))
-    times = np.array(list(map(message.timestamp, found.messages)), np.int64).reshape(n, 2)
+    # without a list of the pairs, which takes three times as long
+    pairs = chain.from_iterable(map(message.timestamp, found.messages))
+    times = np.fromiter(pairs, np.int64, 2 * n).reshape(n, 2)
     if name == "timestamp_type":
         return TIME_TYPES.take(pa.array(times[:, 0]))
     return pa.array(times[:, 1] * 1000, mask=(times[:, 0] == 0) | (times[:, 1] < 0)).cast(TIMESTAMP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import mul
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from riot_bench.baselines.python.senml import FIELDS
+from riot_bench.baselines.python.tables import append_delta
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["HyperLogLog", "SensorState", "stats"]
+__all__ = ["HyperLogLog", "SensorState", "stats", "stats_to_delta"]
 
 WINDOW, HORIZON = 10, 10
 Q, R, P0 = 0.125, 0.32, 30.0
@@ -147,9 +148,13 @@ class ParquetResults(RowCount):
         """Write the buffered rows."""
         if self._held:
             columns = [pa.array(c, f.type) for c, f in zip(zip(*self._held, strict=True), self._schema, strict=True)]
-            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            self.write(pa.RecordBatch.from_arrays(columns, schema=self._schema))
             self.rows += len(self._held)
             self._held = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch."""
+        self._file.write_batch(batch)
 
     def close(self) -> None:
         """Finish the file."""
@@ -157,38 +162,72 @@ class ParquetResults(RowCount):
         self._file.close()
 
 
+class DeltaResults(ParquetResults):
+    """Rows of a stream, appended to a Delta table in one transaction when it is closed, and on disk then."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        RowCount.__init__(self)
+        self._schema = SCHEMAS[kind]
+        self._path = folder / kind
+        self._held = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch."""
+        self._batches.append(batch)
+
+    def close(self) -> None:
+        """Write the table."""
+        self.flush()
+        append_delta(self._path, pa.Table.from_batches(self._batches, self._schema))
+
+
 def stats(files: Iterable[str], folder: Path | None = None) -> dict[str, int]:
     """Run STATS over CITY text files; return the number of rows by stream, and write them if a folder is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    avg, slr, dac = (RowCount() if folder is None else ParquetResults(folder, kind) for kind in ("avg", "slr", "dac"))
-    states: dict[tuple[str, str], SensorState] = {}
-    sketches = {name: HyperLogLog() for name in FIELDS}
-    seq = 0
+    results = {kind: RowCount() if folder is None else ParquetResults(folder, kind) for kind in SCHEMAS}
+    _process(enumerate(_lines(files)), **results)
+    return {kind: one.rows for kind, one in results.items()}
+
+
+def stats_to_delta(messages: Iterable[tuple[int, bytes]], folder: Path) -> dict[str, int]:
+    """Run STATS over numbered CITY messages into Delta tables; return the number of rows by stream."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {kind: DeltaResults(folder, kind) for kind in SCHEMAS}
+    _process(messages, **results)
+    return {kind: one.rows for kind, one in results.items()}
+
+
+def _lines(files: Iterable[str]) -> Iterator[bytes]:
     for path in files:
         with open(path, "rb") as lines:
-            for line in lines:
-                message = orjson.loads(line[line.index(b",") + 1 :])
-                records = {record["n"]: record for record in message["e"]}
-                time = message["bt"] * 1000
-                sensor = records["source"]["sv"]
-                for sub, name in enumerate(FIELDS):
-                    text = records[name]["v"]
-                    value = None if text == "null" else float(text)
-                    state = states.get((sensor, name))
-                    if state is None:
-                        state = states[sensor, name] = SensorState()
-                    sketch = sketches[name]
-                    if value is not None:
-                        mean = state.average(value)
-                        if mean is not None:
-                            avg.add(seq, sub, time, sensor, name, mean)
-                        sketch.add(value)
-                    predictions = state.predict(state.smooth(value))
-                    if predictions is not None:
-                        slr.add(seq, sub, time, sensor, name, sum(predictions) / HORIZON, predictions)
-                    dac.add(seq, sub, time, sensor, name, float(sketch.estimate()))
-                seq += 1
+            yield from lines
+
+
+def _process(messages: Iterable[tuple[int, bytes]], avg: RowCount, slr: RowCount, dac: RowCount) -> None:
+    states: dict[tuple[str, str], SensorState] = {}
+    sketches = {name: HyperLogLog() for name in FIELDS}
+    for seq, line in messages:
+        message = orjson.loads(line[line.index(b",") + 1 :])
+        records = {record["n"]: record for record in message["e"]}
+        time = message["bt"] * 1000
+        sensor = records["source"]["sv"]
+        for sub, name in enumerate(FIELDS):
+            text = records[name]["v"]
+            value = None if text == "null" else float(text)
+            state = states.get((sensor, name))
+            if state is None:
+                state = states[sensor, name] = SensorState()
+            sketch = sketches[name]
+            if value is not None:
+                mean = state.average(value)
+                if mean is not None:
+                    avg.add(seq, sub, time, sensor, name, mean)
+                sketch.add(value)
+            predictions = state.predict(state.smooth(value))
+            if predictions is not None:
+                slr.add(seq, sub, time, sensor, name, sum(predictions) / HORIZON, predictions)
+            dac.add(seq, sub, time, sensor, name, float(sketch.estimate()))
     for results in (avg, slr, dac):
         results.close()
-    return {"avg": avg.rows, "slr": slr.rows, "dac": dac.rows}

@@ -1,0 +1,1 @@
+"""Sources and sinks, against bare clients of the same systems."""
