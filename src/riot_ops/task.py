@@ -152,6 +152,15 @@ class Task(Operator):
 
         return udfs.stateful_processor(self, schema)
 
+    def row_processor(self, schema: Any) -> Any:
+        """Create a ``StatefulProcessor`` for ``transformWithState``, row by row (Spark 4.1 and later).
+
+        As :meth:`stateful_processor`, without pandas.
+        """
+        from riot_ops.spark import udfs
+
+        return udfs.row_processor(self, schema)
+
     def transform(
         self,
         df: Any,

@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.spark import udfs
+from riot_ops.spark import features, udfs
 from tests.reference.kalman_filter import Kalman
 from tests.reference.range_filter import long as in_range
 
@@ -183,3 +183,34 @@ def test_processor_needs_utc_for_times(spark, monkeypatch):
     with pytest.raises(ConfigError, match=r"Europe/Berlin.*spark.conf.set.*UTC"):
         KALMAN.stateful_processor("event_time timestamp, obs_type string, value double")
     assert KALMAN.stateful_processor(DDL), "without times any zone is accepted"
+
+
+@pytest.mark.skipif(not features.has("row-wise transformWithState"), reason="from Spark 4.1 on")
+def test_row_processor_on_spark(spark, tmp_path):
+    """State goes on from one micro-batch to the next; times and missing whole numbers keep their values."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    given = [{**row, "event_time": start + timedelta(seconds=row["seq"])} for row in ROWS]
+    given = [{**row, "n": None if row["seq"] % 3 else 2**53 + 1 + row["seq"]} for row in given]
+    schema = ARROW.append(pa.field("event_time", pa.timestamp("us", "UTC"))).append(pa.field("n", pa.int64()))
+    for i, part in enumerate((given[:30], given[30:])):
+        spark.createDataFrame(pa.Table.from_pylist(part, schema=schema)).coalesce(1).write.parquet(f"{tmp_path}/in/{i}")
+    processor = KALMAN.row_processor(schema)
+    frame = spark.readStream.schema(processor.output_schema).option("maxFilesPerTrigger", 1).parquet(f"{tmp_path}/in/*")
+    out = frame.groupBy("obs_type").transformWithState(processor, processor.output_schema, "append", "None")
+    query = out.writeStream.format("memory").queryName("row_faces").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    found = {row["seq"]: row for row in spark.table("row_faces").toArrow().to_pylist()}
+    reference = Kalman()
+    wanted = {r["seq"]: reference.push(r["obs_type"], r["value"])[0] for r in given}
+    assert {seq: row["value"] for seq, row in found.items()} == pytest.approx(wanted)
+    assert [(found[r["seq"]]["event_time"], found[r["seq"]]["n"]) for r in given] == [
+        (r["event_time"], r["n"]) for r in given
+    ]
+
+
+def test_row_processor_says_which_spark_has_it(monkeypatch):
+    with pytest.raises(ConfigError, match="has no state"):
+        IN_RANGE.row_processor(DDL)
+    monkeypatch.setattr(features, "_has_name", lambda _: False)
+    with pytest.raises(ConfigError, match=r"row-wise transformWithState needs Spark 4\.1 or later"):
+        KALMAN.row_processor(DDL)

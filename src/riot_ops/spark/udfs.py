@@ -1,7 +1,7 @@
 """Tasks as functions for a Spark pipeline that the user builds.
 
-They implement ``task.map_in_arrow``, ``task.map_in_pandas`` and ``task.stateful_processor``. A row that a
-task rejects is logged and dropped. If the rows have the column ``_error``, like those of ``transform``, its
+They implement ``task.map_in_arrow``, ``map_in_pandas``, ``arrow_udf``, ``stateful_processor`` and ``row_processor``. A
+row that a task rejects is logged and dropped. If the rows have the column ``_error``, like those of ``transform``, its
 text is put there, and rows that already have one bypass the task.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import DataType, StructType
@@ -26,10 +26,11 @@ from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
 from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
 from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
+from riot_ops.spark.data_sinks import rows_to_batches
 from riot_ops.spark.dataframe_transform import to_utc
 from riot_ops.spark.features import require, to_arrow_schema
 
-__all__ = ["arrow_function", "arrow_udf", "map_in_arrow", "map_in_pandas", "stateful_processor"]
+__all__ = ["arrow_function", "arrow_udf", "map_in_arrow", "map_in_pandas", "row_processor", "stateful_processor"]
 
 ZONE = "spark.sql.session.timeZone"
 UTC = {"UTC", "Etc/UTC", "Zulu", "Z", "GMT", "+00:00"}
@@ -138,6 +139,31 @@ def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> 
     StatefulProcessor
         Its ``output_schema`` is the ``outputStructType`` that Spark asks for.
     """
+    return KeyProcessor(*_processor_arguments(task, schema))
+
+
+def row_processor(task: Operator, schema: pa.Schema | StructType | str) -> RowProcessor:
+    """Return a keyed task as a ``StatefulProcessor`` for ``transformWithState``, row by row; Spark 4.1 and later.
+
+    It is :func:`stateful_processor` without pandas: values keep their types where pandas has none for them, such as
+    whole numbers that may be missing, and a micro-batch of few rows per key costs less.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, StructType or DDL text
+        Fields of the DataFrame.
+
+    Returns
+    -------
+    StatefulProcessor
+        Its ``output_schema`` is the ``outputStructType`` that Spark asks for.
+    """
+    require("row-wise transformWithState")
+    return RowProcessor(*_processor_arguments(task, schema))
+
+
+def _processor_arguments(task: Operator, schema: Any) -> tuple[KeyedOperator, pa.Schema]:
+    """Return the task and the fields of the DataFrame; ConfigError where a processor cannot run the task."""
     if not isinstance(task, KeyedOperator):
         raise ConfigError(f"{task.name()} has no state; use map_in_arrow or map_in_pandas")
     if task.clock() is not None:
@@ -149,10 +175,10 @@ def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> 
     zone = session.conf.get(ZONE) if session is not None else None
     if zone is not None and zone not in UTC and any(pa.types.is_timestamp(f.type) for f in fields):
         raise ConfigError(
-            f"Spark hands pandas times in the session's time zone, which is {zone}, and a processor needs UTC: "
+            f"Spark hands a processor times in the session's time zone, which is {zone}, and it needs UTC: "
             f'spark.conf.set("{ZONE}", "UTC"), or use transform, which accepts any zone'
         )
-    return KeyProcessor(task, fields)
+    return task, fields
 
 
 def _arrow_schema(given: Any) -> pa.Schema:
@@ -182,17 +208,32 @@ class KeyProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._stored = handle.getValueState("state", "data binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        for out in self._process(
+            [pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows]
+        ):
+            yield out.to_pandas()
+
+    def _process(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Process the rows of a key in a micro-batch, and store its state."""
         state = KeyedState(self._task)
         stored = self._stored.get()
         if stored is not None:
             state.restore(bytes(stored[0]))
         dead = DeadLetters(self._task.name())
-        batch = concatenate([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
-        done = list(apply_to_accepted(state.update, sort_rows(batch, self._order), dead, self._result))
+        batch = sort_rows(concatenate(batches), self._order)
+        done = list(apply_to_accepted(state.update, batch, dead, self._result))
         self._stored.update((state.snapshot(),))
-        for out in done:
-            yield out.to_pandas()
+        return done
 
     def close(self) -> None:
         pass
+
+
+class RowProcessor(KeyProcessor):
+    """Runs a keyed task key by key over rows; see :func:`row_processor`."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        for out in self._process(list(rows_to_batches(rows, self._schema))):
+            for row in out.to_pylist():
+                yield Row(**row)
