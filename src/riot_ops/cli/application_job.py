@@ -14,8 +14,10 @@ from riot_ops.cli import result_plots
 from riot_ops.cli.job import Job
 from riot_ops.cli.settings import configure
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
+from riot_ops.core.storage import Address
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application, application
 from riot_ops.dataflows.local_services import LocalServices
@@ -46,7 +48,7 @@ class ApplicationJob(Job):
 
     inputs: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    _files: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
+    _files: dict[str, Path | Address] = field(default_factory=dict, init=False, repr=False)
 
     reads_mqtt: ClassVar[bool] = False
 
@@ -83,7 +85,7 @@ class ApplicationJob(Job):
     def _open_source(self, name: str) -> Source:
         """Return a source without a pace."""
         if name in self._files:
-            return streams.replay(self._files[name], encoding=self.encoding, times=self._timestamp_parser(name))
+            return streams.replay(str(self._files[name]), encoding=self.encoding, times=self._timestamp_parser(name))
         return streams.generate(self._inputs[name], messages=self.messages, seed=self.seed)
 
     def sources(self, console: Console) -> dict[str, Source]:
@@ -112,7 +114,7 @@ class ApplicationJob(Job):
     def run_identity(self) -> dict[str, Any]:
         return {
             "application": self.name,
-            "input": {n: str(p.absolute()) for n, p in self._files.items()} or self._inputs,
+            "input": {n: absolute_path(str(p)) for n, p in self._files.items()} or self._inputs,
             "seed": self.seed,
             "parameters": {name: repr(value) for name, value in sorted(self._parameters.items())},
             "runner": self.runner,

@@ -15,6 +15,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.source import Source
+from riot_ops.core.storage import Address
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.nodes import Edge
 from riot_ops.ingest.pace import paced as at_pace
@@ -44,7 +45,7 @@ class Feed:
     messages: int
     sensors: int
     seed: int = 0
-    input: Path | None = None
+    input: Path | Address | None = None
     format: str | None = None
     encoding: str = "utf-8"
     time: str | None = None
@@ -86,7 +87,7 @@ class Feed:
     def source(self, *, paced: bool) -> Source:
         """Return the source of messages, with or without the pace of the options."""
         if self.input is not None:
-            source = streams.replay(self.input, has_header=self._header, encoding=self.encoding)
+            source = streams.replay(str(self.input), has_header=self._header, encoding=self.encoding)
         else:
             source = streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed)
         return self.at_pace(source) if paced else source

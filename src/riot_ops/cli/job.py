@@ -26,16 +26,19 @@ from riot_ops.cli.mqtt_feed import MQTTFeed, split_login
 from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_log
 from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
+from riot_ops.cli.settings import place_to_read
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.checks import check_encoding, duration_seconds
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
+from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import TERMINATED, handle_termination
-from riot_ops.core.paths import local_path, safe_file_name
+from riot_ops.core.paths import local_path, make_folder, safe_file_name
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
+from riot_ops.core.storage import Address, is_address
 from riot_ops.core.text_sinks import FILE_SINKS
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.local_services import LocalServices
@@ -80,7 +83,7 @@ class Job:
     stream: str = "city"
     messages: int = 200_000
     sensors: int = 1_000
-    input: Path | None = None
+    input: Path | Address | None = None
     format: str | None = None
     encoding: str = "utf-8"
     time: str | None = None
@@ -92,10 +95,10 @@ class Job:
     certificate: str | None = None
     private_key: str | None = None
     runner: str = "spark"
-    out: Path | None = None
+    out: Path | Address | None = None
     out_format: str = "parquet"
     overwrite: bool = False
-    checkpoint: Path | None = None
+    checkpoint: Path | Address | None = None
     restart: Restart = "same"
     rate: float | None = None
     speed: float | None = None
@@ -125,6 +128,8 @@ class Job:
     #: How a run in process gathers records without --buffering, and options that this kind of job refuses.
     default_buffering: ClassVar[Buffering | None] = None
     unsupported_options: ClassVar[tuple[str, ...]] = ()
+    #: Whether this kind of job reads the files of its results.
+    reads_results: ClassVar[bool] = False
     #: Whether this kind of job may read messages of a broker.
     reads_mqtt: ClassVar[bool] = True
 
@@ -153,9 +158,15 @@ class Job:
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
         self._check_mqtt()
-        for name in ("out", "input", "checkpoint"):
-            if (path := getattr(self, name)) is not None:
-                setattr(self, name, local_path(path, f"--{name}"))
+        if self.input is not None:
+            self.input = place_to_read(str(self.input), "--input")
+        if self.out is not None:
+            self.out = _place(self.out, "--out")
+        if self.checkpoint is not None:  # that of Spark is Spark's own
+            place = _place if self.runner == "local" else local_path
+            self.checkpoint = place(str(self.checkpoint), "--checkpoint")
+        if isinstance(self.out, Address) and self.reads_results:
+            raise ConfigError(f"--out must be a folder for {self.name}, which reads its results, got {self.out}")
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
                 raise ConfigError(f"--{option} is for train, got {self.name}; leave it out")
@@ -236,12 +247,17 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """The folder of the results."""
-        return self.out if self.out is not None else Path("out") / safe_file_name(self.name)
+        """The folder of the results, or with results in a store that of logs, stores and spools."""
+        return self.out if isinstance(self.out, Path) else Path("out") / safe_file_name(self.name)
+
+    @property
+    def results(self) -> Path | Address:
+        """Where the results are."""
+        return self.out if isinstance(self.out, Address) else self.folder
 
     def sink(self) -> FileSink:
         """Return the sink of all streams."""
-        return FILE_SINKS[self.out_format](self.folder)
+        return FILE_SINKS[self.out_format](self.results)
 
     def run(self, console: Console) -> Summary:
         """Run the job, with progress and a summary on the console; SIGTERM ends it with its own exit code."""
@@ -261,13 +277,16 @@ class Job:
                     message = f"--{option} is for generated messages; all messages of {self.input} are read"
                     logging.getLogger(__name__).warning(message)
             folder = RunFolder(
-                self.folder,
+                self.results,
                 {**self.run_identity(), "results": self.out_format},
                 (*RUN_ARTIFACTS, f"{safe_file_name(self.name)}.png", "learn.png"),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
                 changed=self.restart == "compatible",
             )
+            if isinstance(self.out, Address):
+                make_folder(self.folder)
+                console.print(f"logs and stores stay in {self.folder}", soft_wrap=True)
             with self._servers(console):
                 source = self.sources(console)
                 flow = self.dataflow(self.services)
@@ -278,7 +297,9 @@ class Job:
                 with console.status("compiling kernels …"):
                     self._warm_up()
                 self._run_with_progress(flow, source, None if folder.continued else self.total(), console)
-            if self.plot and self.out_format != "parquet":
+            if self.plot and isinstance(self.out, Address):
+                console.print("no plot: plots are drawn of results in a folder on this machine", soft_wrap=True)
+            elif self.plot and self.out_format != "parquet":
                 console.print("no plot: plots are drawn from Parquet files (--out-format parquet)", soft_wrap=True)
             elif self.plot:
                 try:
@@ -345,7 +366,7 @@ class Job:
             "application": self.name,
             "input": self.describe_input()
             if self.mqtt is not None
-            else str(self.input.absolute())
+            else absolute_path(str(self.input))
             if self.input is not None
             else f"{self.sensors} {self.stream} sensors",
             "seed": self.seed,
@@ -421,7 +442,7 @@ class Job:
             result = flow.run(
                 source=source,
                 sinks=self.sink(),
-                checkpoint=self.checkpoint,
+                checkpoint=None if self.checkpoint is None else str(self.checkpoint),
                 restart=self.restart,
                 overwrite=self.overwrite,
                 batch_size=self.batch_size,
@@ -443,7 +464,7 @@ class Job:
                 spark,
                 source=source,
                 sinks=self.sink(),
-                checkpoint=self.checkpoint,
+                checkpoint=None if self.checkpoint is None else str(self.checkpoint),
                 restart=self.restart,
                 trigger=self.trigger,
                 buffering=self.buffering,
@@ -490,7 +511,7 @@ class Job:
             table.add_row(escape_control(f"  {reason}"), f"{rejected:,} of {taken:,}" if taken else f"{rejected:,}")
         table.add_row("batches", f"{s.batches:,}")
         console.print(table)
-        console.print(f"results: {self.folder}/<stream>/*.{self.out_format}", soft_wrap=True)
+        console.print(f"results: {self.results}/<stream>/*.{self.out_format}", soft_wrap=True)
         if self.all_rejected:
             self._show_rejected(console)
 
@@ -502,7 +523,7 @@ class Job:
             why = f"{row['task']}: {row['reason']} ({row['message']})"
             line = escape_control(f"the first, by {why}: {excerpt(row['raw'] or '', 200)!r}")
             console.print(line, soft_wrap=True)
-        console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.{self.out_format}", soft_wrap=True)
+        console.print(f"all, with reasons: {self.results / ERRORS_STREAM}/*.{self.out_format}", soft_wrap=True)
 
     def draw(self, console: Console) -> None:
         """For STATS, draw raw, smoothed and predicted values of one sensor."""
@@ -511,6 +532,13 @@ class Job:
         path = self.folder / f"{self.name}.png"
         drawn = draw_sensor(path, self.feed.schema, self.feed.parsed)
         console.print(f"plot: {path}" if drawn else "no plot: no sensor has enough values", soft_wrap=True)
+
+
+def _place(path: str | Path | Address, option: str) -> Path | Address:
+    """Return the folder or address of an option; a folder is as it was given."""
+    if isinstance(path, Address):
+        return path
+    return Address.of(path, {}, option) if is_address(path) else local_path(path, option)
 
 
 def _show_restart(report: RestartReport | None, console: Console) -> None:

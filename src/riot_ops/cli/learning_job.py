@@ -47,6 +47,7 @@ class LearningJob(Job):
     default_buffering: ClassVar[Buffering | None] = Buffering(flush_after="100ms")
 
     reads_mqtt: ClassVar[bool] = False
+    reads_results: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.name = "pred"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.cli.feed import Feed, guess_delimiter
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.file_paths import input_stream
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.source import Source
 from riot_ops.ingest.file_formats import CSVFormat, naming_file
@@ -76,11 +77,11 @@ class RecordFeed(Feed):
     def _read(self) -> FileSource:
         assert self.input is not None
         options: dict[str, Any] = {"format": self.format, "encoding": self.encoding, **_read_options(self.read)}
-        paths, _ = find_partitioned_files(self.input)
+        paths, _ = find_partitioned_files(str(self.input))
         form = file_format(paths[0], **options)
         if isinstance(form, CSVFormat) and "delimiter" not in options:
             options["delimiter"] = _delimiter(paths[0], form)
-        return read(self.input, time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
+        return read(str(self.input), time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
 
 
 def _read_options(given: Sequence[str]) -> dict[str, Any]:
@@ -125,7 +126,7 @@ READ_OPTIONS: dict[str, Callable[[str], Any]] = {
 
 def _delimiter(path: str, form: CSVFormat) -> str:
     """Guess the delimiter from the first lines of a file; a comma if it has none."""
-    with naming_file(path), pa.input_stream(path, compression="detect") as file:
+    with naming_file(path), input_stream(path) as file:
         text = file.read(SAMPLE_BYTES).decode(form.encoding, "replace")
     lines = text.splitlines()[form.skip_rows :]
     table = [line for line in lines if line and not (form.comment and line.startswith(form.comment))]

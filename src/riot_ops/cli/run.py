@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -138,7 +137,10 @@ def run(
         str | None,
         _option(INPUT, "Stream whose seven-day rate curve sets the pace, at the benchmark's speed-up or at --speed."),
     ] = None,
-    out: Annotated[Path | None, _option(OUTPUT, "Folder of the results; default: out/NAME.")] = None,
+    out: Annotated[
+        str | None,
+        _option(OUTPUT, "Folder of the results, or an address such as s3://bucket/folder; default: out/NAME."),
+    ] = None,
     out_format: Annotated[
         str, _option(OUTPUT, "Format of the results: parquet, csv or jsonl (a JSON object per line).")
     ] = "parquet",
@@ -146,7 +148,11 @@ def run(
         bool, _option(OUTPUT, "Replace the results of an earlier run in that folder.", "--overwrite")
     ] = False,
     checkpoint: Annotated[
-        Path | None, _option(OUTPUT, "Folder for position and state; the same command continues from there.")
+        str | None,
+        _option(
+            OUTPUT,
+            "Folder for position and state (or an address, --runner local); the same command continues from there.",
+        ),
     ] = None,
     restart: Annotated[
         str,
@@ -254,7 +260,7 @@ def run(
             raise ConfigError(f"--set is not for {name}, got {settings[0]!r}; leave it out")
         if len(input or ()) > 1:
             raise ConfigError(f"{name} takes one --input, got {', '.join(input or ())}")
-        input_options = {"input": Path(input[0]) if input else None}
+        input_options = {"input": input[0] if input else None}
     options = {option: tuple(value) if isinstance(value, list) else value for option, value in given.items()}
     job = job_class(name=name, **options, **input_options)
     job.run(console)

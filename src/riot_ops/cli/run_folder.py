@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.paths import write_atomic
+from riot_ops.core.storage import Address
 
 __all__ = ["RunFolder"]
 
@@ -25,8 +27,8 @@ class RunFolder:
 
     Parameters
     ----------
-    folder : Path
-        Created if missing.
+    folder : Path or Address
+        Created if missing. In a store, whose sinks remove what they replace, only the file that names the run is kept.
     run : mapping of str to JSON-able value
         What distinguishes runs: the application, and all options that decide its input.
     artifacts : iterable of str
@@ -47,20 +49,21 @@ class RunFolder:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | Address,
         run: Mapping[str, Any],
         artifacts: Iterable[str],
         *,
-        checkpoint: Path | None = None,
+        checkpoint: Path | Address | None = None,
         overwrite: bool = False,
         changed: bool = False,
     ) -> None:
         self._folder = folder
         self._changed = changed
         self.continued = checkpoint is not None and _is_nonempty_folder(checkpoint)
-        checkpoint_path = None if checkpoint is None else str(checkpoint.absolute())
+        checkpoint_path = None if checkpoint is None else absolute_path(str(checkpoint))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if isinstance(folder, Path):
+                folder.mkdir(parents=True, exist_ok=True)
             earlier = self._earlier()
             if self.continued:
                 self._check_continued(earlier, run, checkpoint_path, overwrite, CHANGEABLE if changed else ())
@@ -74,28 +77,33 @@ class RunFolder:
                     "--overwrite"
                     + (f", or continue with --checkpoint {earlier['checkpoint']}" if earlier.get("checkpoint") else "")
                 )
-            for name in (earlier or {}).get("made", ()):
-                _remove_artifact(folder, str(name))
-            self._artifacts = [name for name in artifacts if not (folder / name).exists()]
+            self._artifacts = []
+            if isinstance(folder, Path):
+                for name in (earlier or {}).get("made", ()):
+                    _remove_artifact(folder, str(name))
+                self._artifacts = [name for name in artifacts if not (folder / name).exists()]
             begun = datetime.now(UTC).isoformat(timespec="seconds")
             self._manifest = {"run": dict(run), "begun": begun, "checkpoint": checkpoint_path}
             self._write(self._manifest)
+        except ConnectorError:
+            raise
         except OSError as error:
             raise ConfigError(f"--out must be a writable folder, got {str(folder)!r}: {error}") from None
 
     def add(self, streams: Iterable[str]) -> None:
         """Record that the run writes folders for these streams."""
-        if not self.continued or self._changed:
+        if isinstance(self._folder, Path) and (not self.continued or self._changed):
             self._artifacts += [name for name in sorted(streams) if not (self._folder / name).exists()]
             self._write(self._manifest)
 
     def _earlier(self) -> dict[str, Any] | None:
         """Return the manifest of the run whose results are here, if any."""
         path = self._folder / MANIFEST
-        if not path.exists():
+        data = path.read() if isinstance(path, Address) else path.read_bytes() if path.exists() else None
+        if data is None:
             return None
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = json.loads(data)
             if (
                 isinstance(manifest, dict)
                 and isinstance(manifest.get("run"), dict)
@@ -135,10 +143,17 @@ class RunFolder:
                 )
 
     def _write(self, manifest: dict[str, Any]) -> None:
-        write_atomic(self._folder / MANIFEST, json.dumps({**manifest, "made": self._artifacts}, indent=1).encode())
+        data = json.dumps({**manifest, "made": self._artifacts}, indent=1).encode()
+        path = self._folder / MANIFEST
+        if isinstance(path, Address):
+            path.write(data)
+        else:
+            write_atomic(path, data)
 
 
-def _is_nonempty_folder(folder: Path) -> bool:
+def _is_nonempty_folder(folder: Path | Address) -> bool:
+    if isinstance(folder, Address):
+        return bool(folder.files())
     return folder.is_dir() and any(folder.iterdir())
 
 

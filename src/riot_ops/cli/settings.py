@@ -14,12 +14,23 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.file_paths import is_remote
 from riot_ops.core.parameters import describe_mismatch, duration
 from riot_ops.core.paths import local_path
+from riot_ops.core.storage import Address
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
 
-__all__ = ["ConfiguredApplication", "configure", "parse_assignments", "parse_settings"]
+__all__ = ["ConfiguredApplication", "configure", "parse_assignments", "parse_settings", "place_to_read"]
+
+
+def place_to_read(text: str | Path, option: str) -> Path | Address:
+    """Return the path or address that an option gives.
+
+    >>> place_to_read("s3://plant/day.csv", "--input"), place_to_read("file:///day.csv", "--input")
+    (Address('s3://plant/day.csv'), PosixPath('/day.csv'))
+    """
+    return Address.of(text, {}, option) if is_remote(text) else local_path(text, option)
 
 
 def parse_assignments(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -69,7 +80,7 @@ class ConfiguredApplication:
 
     parameters: Mapping[str, Any]
     flow: Dataflow
-    files: Mapping[str, Path]
+    files: Mapping[str, Path | Address]
 
 
 def configure(application: Application, inputs: Sequence[str], settings: Sequence[str]) -> ConfiguredApplication:
@@ -78,13 +89,14 @@ def configure(application: Application, inputs: Sequence[str], settings: Sequenc
     An input is ``FILE`` or ``NAME=FILE``, where ``NAME`` is a source, or a parameter that names a file.
     """
     known = [*application.inputs, *application.optional_inputs, *application.files]
-    files: dict[str, Path] = {}
+    files: dict[str, Path | Address] = {}
     unnamed = []
 
     def add(name: str, path: str) -> None:
         if name in files:
             raise ConfigError(f"--input gives {name} twice: {files[name]} and {path}")
-        files[name] = local_path(path, "--input")
+        # a parameter names a file for a task, which opens it as a path
+        files[name] = (local_path if name in application.files else place_to_read)(path, "--input")
 
     for text in inputs:
         name, sign, path = text.partition("=")

@@ -84,12 +84,13 @@ def validate(
     configured = configure(app, input, settings or ())
     if not configured.files:
         raise ConfigError(f"--input must name a file for {', '.join(app.inputs)}")
+    files = {name: local_path(str(path), "--input") for name, path in configured.files.items()}
     try:
-        for path in configured.files.values():
+        for path in files.values():
             find_files(path)
     except ConnectorError as error:  # exit code 1 would say that results differ
         raise ConfigError(str(error)) from None
-    compared = validation.validate(app, configured.files, local_path(out, "--out"), configured.parameters)
+    compared = validation.validate(app, files, local_path(out, "--out"), configured.parameters)
     console = Console()
     if as_json:
         for comparison in compared:
