@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import struct
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -248,6 +249,29 @@ def test_slow_sink_bounds_memory(cluster, topic):
         total += sum(b.num_rows for split in source.splits(at, end, 1) for b in source.read(split))
         at = end
     source.close()
+
+
+def test_queue_of_the_client_holds_max_queued_bytes():
+    with Tansu() as broker:
+        cluster = Cluster(broker.servers)
+        cluster.produce(cluster.create("a"), [bytes(100_000)] * 120)
+        source = KafkaSource(
+            servers=broker.servers,
+            topics="a",
+            max_queued_bytes=1 << 20,
+            client_options={"fetch.message.max.bytes": 200_000},  # a fetch ends above the limit
+        )
+        at = source.initial()
+        until(lambda: source.latest(at, 1) != at)
+        time.sleep(1.0)  # it would fetch all 12 MB
+        broker.kill()
+        held, ends = 0, time.monotonic() + 2
+        while time.monotonic() < ends:  # only what it holds can be read now
+            end = source.latest(at, 10)
+            held += sum(b.num_rows for split in source.splits(at, end, 1) for b in source.read(split))
+            at = end
+        source.close()
+        assert 0 < held <= 40  # with fetches that were under way
 
 
 def test_copies_of_other_processes_share_no_client(cluster, topic):
