@@ -9,6 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.cli.dead_letters import replay_errors
 from tests.cli.commands import call, failure
 
 
@@ -88,3 +89,12 @@ def test_misuse_changes_nothing(tmp_path, case):
         "damaged marks": "replayed.json, which says what was replayed, is damaged",
     }[case]
     assert code != 0 and wanted in str(error) and not list(tmp_path.rglob("replayed-1"))
+
+
+def test_results_lie_below_the_given_folder(tmp_path):
+    made = ro.Dataflow("greenhouse")
+    made.sink("out", made.source("in", schema={"value": "double"}).filter("value > 0", id="kept"))
+    made.run([{"value": "x"}], sinks=ro.ParquetSink(tmp_path / "out"))
+    done = replay_errors(tmp_path / "out", made, out=tmp_path / "elsewhere")
+    assert done.folder == tmp_path / "elsewhere" and done.sent == {"in": 1}
+    assert len(stream(tmp_path / "elsewhere" / "in", "errors")) == 1
