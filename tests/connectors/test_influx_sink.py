@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
 
 import riot_ops as ro
@@ -127,3 +128,25 @@ def test_wrong_options(options, message):
 def test_streams_that_do_not_fit_are_refused_before_the_run(options, message):
     with pytest.raises(ro.ConfigError, match=message):
         flow().run(ROWS, sinks=InfluxSink(**{"url": "http://127.0.0.1:9", "database": "d", **options}))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "refused"),
+    [
+        ("time", {}, True),
+        ("_field", {"api": "1"}, True),
+        ("_measurement", {"tags": ("_measurement",)}, True),
+        ("time", {"api": "3", "fields": ("time",)}, True),
+        ("_field", {"api": "3"}, False),
+        ("time", {"fields": ("value",)}, False),
+        ("time", {"time": "time"}, False),
+    ],
+)
+def test_names_whose_records_the_server_drops_are_refused(name, options, refused):
+    sink = InfluxSink(**{"url": "http://x", "database": "d", "time": None, **options})
+    schema = pa.schema([("value", pa.float64()), (name, pa.timestamp("us", "UTC"))])
+    if not refused:
+        sink.check_stream("air", schema)
+        return
+    with pytest.raises(ro.ConfigError, match=f"drops records.*{name!r}.*'air'.*rename it"):
+        sink.check_stream("air", schema)

@@ -83,6 +83,16 @@ def test_upsert_of_keys_alone(server, database):
     assert rows(database, "SELECT seq, device FROM kept ORDER BY seq") == [(0, "a"), (1, "a")]
 
 
+def test_upsert_of_fields_with_dots_and_quotes(server, database):
+    made = ro.Dataflow("db")
+    made.source("in", schema={"a.b": "string", 'x"y z': "double"}).filter("seq >= 0", id="kept").to("out")
+    for value in (1.5, 2.5):
+        made.run(
+            pa.table({"a.b": ["k"], 'x"y z': [value]}), sinks=sink(server, mode="upsert", by="a.b", table_name="last")
+        )
+    assert rows(database, "SELECT * FROM last") == [(0, "k", 2.5)]
+
+
 def test_tables_of_the_user_keep_their_columns(server, database):
     database.execute("CREATE SCHEMA plant")
     database.execute(
@@ -334,6 +344,16 @@ def test_wrong_options(options, message):
     with pytest.raises(ro.ConfigError, match=message) as found:
         PostgresSink(**{"url": "postgresql://x/y", **options})
     assert "pa55" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("stream", "field", "shown"), [("s" * 64, "v", "'s{64}'"), ("s", "ü" * 32, "'ü{32}'"), ("a..b", "v", "''")]
+)
+def test_names_that_the_server_would_cut_are_refused(stream, field, shown):
+    one = PostgresSink(url="postgresql://x/y")
+    with pytest.raises(ro.ConfigError, match=f"{shown}.* 1 to 63 bytes.*table_name="):
+        one.bind({stream: pa.schema([(field, pa.int64())])})
+    one.bind({"s" * 63: pa.schema([("ü" * 31, pa.int64())])})
 
 
 def test_streams_that_do_not_fit_are_refused():

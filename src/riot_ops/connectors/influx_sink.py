@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlencode, urlsplit
@@ -27,6 +27,12 @@ ENDPOINTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
         "db",
         {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second"},
     ),
+}
+#: By version, names that no tag and no field can have: the server drops the point or the field without an error.
+RESERVED: Mapping[str, tuple[str, ...]] = {
+    "1": ("time", "_field", "_measurement"),
+    "2": ("time", "_field", "_measurement"),
+    "3": ("time",),
 }
 #: Tags of rejected records.
 ERROR_TAGS = ("task", "reason")
@@ -114,6 +120,12 @@ class InfluxSink(HTTPConnection, BatchedSink):
             if name not in schema.names and name != "stream":
                 remedy = "; give time=None for the server's time" if name == self.time else ""
                 raise ConfigError(f"InfluxSink reads the field {name!r}, which the stream {stream!r} lacks{remedy}")
+        for name in (*self.tags, *self._field_names(schema.names)):
+            if name in RESERVED[self.api]:
+                raise ConfigError(
+                    f"InfluxDB drops records with a tag or field named {name!r}, which the stream {stream!r} has: "
+                    "rename it in a task, or leave it out of tags and fields"
+                )
         if self.time is not None and not pa.types.is_timestamp(schema.field(self.time).type):
             raise ConfigError(
                 f"the time of the stream {stream!r}, {self.time!r}, must be a timestamp, "
@@ -125,11 +137,16 @@ class InfluxSink(HTTPConnection, BatchedSink):
                     f"the tag {name!r} of the stream {stream!r} must be one value, not {schema.field(name).type}"
                 )
 
+    def _field_names(self, names: Sequence[str]) -> list[str]:
+        """Return the columns that become fields."""
+        others = (*self.tags, self.time, "seq", *template(self.measurement).fields)
+        return list(self.fields) or [name for name in names if name not in others]
+
     def lines(self, stream: str, batch: pa.RecordBatch) -> bytes:
         """Return records in line protocol."""
         names, tags, time = batch.schema.names, tuple(self.tags), self.time
         made = template(self.measurement)
-        fields = list(self.fields) or [n for n in names if n not in (*tags, time, "seq", *made.fields)]
+        fields = self._field_names(names)
         if stream == ERRORS_STREAM:
             made, tags, time = template("{stream}"), ERROR_TAGS, "event_time"
             fields = [n for n in names if n not in (*tags, time)]

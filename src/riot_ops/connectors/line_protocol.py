@@ -89,6 +89,10 @@ def _name(text: str | None, what: str, row: int | None, escapes: dict[int, str])
     where = "" if row is None else f" of record {row}"
     if not text:
         raise RecordError(f"the {what}{where} is empty")
+    if what == "measurement" and text.startswith("#"):
+        raise RecordError(
+            f"{what}{where}: line protocol takes a line that begins with '#' for a comment, as in {value_text(text)}"
+        )
     if "\\" in text and _AMBIGUOUS.search(text):
         raise RecordError(
             f"{what}{where}: line protocol has no form for a backslash before a comma, '=', a space, a backslash or "

@@ -18,7 +18,7 @@ from riot_ops.connectors.postgres_types import ROW_NUMBER, column_type, copy_tex
 from riot_ops.connectors.retry import Failure, retry
 from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.template import template
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt, value_text
 from riot_ops.core.parameters import Count, Duration, Names, as_timedelta, check_parameters
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
@@ -41,6 +41,8 @@ _PROCESS = uuid.uuid4().hex
 _OPEN: dict[str, Any] = {}
 #: Rows of older transactions cannot be told by PostgreSQL's 32 bits of their numbers.
 MAX_AGE = 2**31
+#: Longest name of a table or column; PostgreSQL cuts longer ones, by which two streams would share a table.
+MAX_NAME_BYTES = 63
 #: Classes of SQLSTATE after which another attempt can succeed: connection, resources, operator intervention, and
 #: serialization failures and deadlocks.
 TRANSIENT_CLASSES = ("08", "53", "57", "40")
@@ -139,6 +141,13 @@ class PostgresSink(Sink):
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> PostgresSink:
         for stream, schema in schemas.items():
+            for name in (*self.target(stream).split("."), *schema.names):
+                if not name or len(name.encode()) > MAX_NAME_BYTES or "\0" in name:
+                    raise ConfigError(
+                        f"the stream {stream!r} cannot have a table or column {value_text(name)} in PostgreSQL, whose "
+                        f"names have 1 to {MAX_NAME_BYTES} bytes: give another table_name=, or rename the field in a "
+                        "task"
+                    )
             for field in schema:
                 if column_type(field.type) is None:
                     raise ConfigError(
@@ -558,7 +567,7 @@ def _upsert(target: str, columns: Sequence[str], by: Sequence[str], stages: Sequ
     newest = _sql("{} DESC, ", _name("seq")) if "seq" in columns else sql.SQL("")
     changed = [c for c in columns if c not in by]
     action = (
-        _sql("DO UPDATE SET {}", sql.SQL(", ").join([_sql("{0} = EXCLUDED.{0}", _name(c)) for c in changed]))
+        _sql("DO UPDATE SET {}", sql.SQL(", ").join([_sql("{0} = EXCLUDED.{0}", sql.Identifier(c)) for c in changed]))
         if changed
         else sql.SQL("DO NOTHING")
     )

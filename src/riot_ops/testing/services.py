@@ -112,8 +112,15 @@ class Service(ABC):
             while not _answers(port):
                 self._check(until)
                 time.sleep(0.02)
+        while not self.is_ready():
+            self._check(until)
+            time.sleep(0.02)
         self._check(until)  # another process may have answered
         return self
+
+    def is_ready(self) -> bool:
+        """Whether it takes requests, once its ports answer."""
+        return True
 
     def _check(self, until: float) -> None:
         assert self.process is not None
@@ -518,6 +525,15 @@ class Postgres(Service):
         settings = ["listen_addresses=127.0.0.1", f"port={self._port}", f"unix_socket_directories={self.folder}"]
         command = [*self._as_user(), self.find_program("postgres"), "-D", str(self.folder / "data")]
         return [*command, *(word for one in (*settings, *self._options) for word in ("-c", one))]
+
+    def is_ready(self) -> bool:
+        # while it starts up it listens, and refuses logins; it notes its state in the eighth line
+        try:
+            lines = (self.folder / "data" / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return False
+        assert self.process is not None
+        return len(lines) > 7 and lines[7].strip() == "ready" and lines[0] == str(self.process.pid)
 
     def stop(self) -> None:
         self._end(signal.SIGINT)  # SIGTERM would wait for clients to leave

@@ -131,6 +131,18 @@ def test_statistics_are_those_of_the_values(tmp_path):
     assert stats["nullCount"] == {"seq": 0, "x": 1, "n": 0, "at": 0, "text": 0, "day": 0, "flag": 1}
 
 
+@pytest.mark.parametrize(
+    "text", ["𠮷野家", "a" * 32 + "b", "a" * 32 + "\U0010ffff" * 3, "a" * 32 + "\U0010ffff" * 3 + "b"]
+)
+def test_readers_find_texts_by_the_statistics(tmp_path, text):
+    polars = pytest.importorskip("polars")
+    sink = started(tmp_path, schema=pa.schema([("text", pa.string())]))
+    sink.commit(0, [put(sink, 0, pa.RecordBatch.from_pydict({"text": ["a", text]}))])
+    address = str(tmp_path / "out")
+    assert DeltaTable(address).to_pyarrow_table(filters=[("text", "=", text)]).num_rows == 1
+    assert polars.scan_delta(address).filter(polars.col("text") == text).collect().height == 1
+
+
 def test_other_libraries_read_the_table(tmp_path):
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
     sink = started(tmp_path, partition_by="bed")

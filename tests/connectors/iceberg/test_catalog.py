@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 import riot_ops as ro
@@ -62,3 +64,19 @@ def test_refused_credentials_are_named_and_not_shown(rest):
         copy(ROWS, IcebergSink("bronze", catalog=settings(rest, "other-secret")))
     assert rest.url in str(caught.value)
     assert "other-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "secret"),
+    [
+        ("http://me:hush4711@127.0.0.1:9/x?token=hush4711", False),
+        ("http://me:hush4711@127.0.0.1:9/x?token=hush4711", True),
+        ("postgresql+psycopg://me:hush4711@127.0.0.1:9/db?password=hush4711", False),
+    ],
+)
+def test_errors_with_their_causes_show_no_login_of_the_address(uri, secret):
+    kind = "rest" if uri.startswith("http") else "sql"
+    sink = IcebergSink("bronze", catalog={"type": kind, "uri": ro.Secret(uri) if secret else uri, "warehouse": "/x"})
+    with pytest.raises(ConnectorError, match="cannot be reached") as found:
+        copy(ROWS, sink)
+    assert "hush4711" not in "".join(traceback.format_exception(found.value))

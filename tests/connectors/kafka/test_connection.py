@@ -39,6 +39,11 @@ SASL = {"servers": "a:1", "topics": "t", "security_protocol": "sasl_ssl", "usern
         ({"client_options": {"bootstrap.servers": "b:1"}}, "must not hold 'bootstrap.servers', which servers makes"),
         ({"client_options": {"auto.offset.reset": "latest"}}, "'auto.offset.reset', which on_missing_offset makes"),
         ({"client_options": {"ssl.key.password": "pw"}}, r"\['ssl.key.password'\] must be a Secret"),
+        ({"client_options": {"sasl.oauthbearer.config": "secret=x"}}, r"oauthbearer.config'\] must be a Secret"),
+        (
+            {"client_options": {"sasl.oauthbearer.token.endpoint.url": "https://u:pw@h/t"}},
+            r"endpoint.url'\] must be a Secret",
+        ),
         ({"client_options": {"fetch.min.bytes": None}}, r"\['fetch.min.bytes'\] must be a text"),
         ({"client_options": {"no.such.option": 1}}, 'client_options: No such configuration property: "no.such.option"'),
         ({"client_options": {"fetch.min.bytes": "many"}}, "client_options: Invalid value"),

@@ -192,7 +192,9 @@ class _File:
 
     @property
     def written(self) -> WrittenFile:
-        return self.path, self.size, self.by, json.dumps(statistics(self.footers[0], self.not_numbers))
+        # not as \u escapes: readers built on arrow-json take a surrogate pair from U+20000 on for a lesser character
+        found = json.dumps(statistics(self.footers[0], self.not_numbers), ensure_ascii=False)
+        return self.path, self.size, self.by, found
 
     def remove(self) -> None:
         # closing writes buffered data, and so fails on a full disk; the earlier error is raised
@@ -243,7 +245,10 @@ def _bound(value: Any, upper: bool) -> Any:
     if isinstance(value, str):
         if len(value) <= MAX_CHARACTERS:
             return value
-        return value[:MAX_CHARACTERS] + (LAST_CHARACTER if upper else "")
+        if not upper:
+            return value[:MAX_CHARACTERS]
+        rest = value[MAX_CHARACTERS:].lstrip(LAST_CHARACTER)  # what begins with it is greater than the cut text with it
+        return value[: len(value) - len(rest)] + LAST_CHARACTER if rest else value
     if isinstance(value, datetime):
         return _time_bound(value, upper)
     if isinstance(value, date):

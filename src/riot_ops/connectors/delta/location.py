@@ -140,7 +140,7 @@ class TableLocation:
         except ConnectorError:
             raise
         except (library.exceptions.DeltaError, OSError, pa.ArrowException) as error:
-            raise self.error(what, error) from error
+            raise self.error(what, error) from None
 
     def error(self, what: str, error: BaseException) -> ConnectorError:
         """Return the error that the table cannot be opened, read or written."""

@@ -88,7 +88,7 @@ class TableCatalog:
         if isinstance(self.settings, str):
             return self.settings
         uri = self.settings.get("uri", "")
-        return re.sub(r"//[^/@]*@", "//", uri) if isinstance(uri, str) and uri else str(self.settings.get("type", "?"))
+        return _without_credentials(uri) if isinstance(uri, str) and uri else str(self.settings.get("type", "?"))
 
     @contextmanager
     def translating_errors(self, what: str) -> Iterator[None]:
@@ -98,11 +98,20 @@ class TableCatalog:
         except RiotError:
             raise
         except Exception as error:  # of the client, of its database or of the store
-            text = re.sub(r"//[^/@\s]*@", "//", " ".join(str(error).split()))
+            text = " ".join(str(error).split())
             if not isinstance(self.settings, str):
                 for value in self.settings.values():
                     text = text.replace(value.reveal(), "***") if isinstance(value, Secret) else text
-            text = f"{type(error).__name__}: {text}"
+            text = f"{type(error).__name__}: {_without_credentials(text)}"
             remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
             remedy = remedy.replace("storage_options", "the settings of the catalogue")
-            raise ConnectorError(f"{what}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}") from error
+            raise ConnectorError(f"{what}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}") from None
+
+
+def _without_credentials(text: str) -> str:
+    """Return a text without the logins and parameters of addresses in it.
+
+    >>> _without_credentials("GET https://me:pw@host/v1?token=t failed")
+    'GET https://host/v1 failed'
+    """
+    return re.sub(r"\?[^\s'\")]*", "", re.sub(r"//[^/@\s]*@", "//", text))

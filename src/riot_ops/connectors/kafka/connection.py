@@ -38,7 +38,8 @@ OWN_OPTIONS = {
     "logger": "the logging of Python",
 }
 #: Settings whose values must be secrets.
-SECRET_OPTION = re.compile(r"(password|secret|\.pem|jaas.*|private\.key\S*|assertion\S*|token)$")
+SECRET_OPTION = re.compile(r"(password|secret|oauthbearer\.config|\.pem|jaas.*|private\.key\S*|assertion\S*|token)$")
+LOGIN_IN_ADDRESS = re.compile(r"//[^/@\s]*:[^/@\s]*@")
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@,\[\]]+):(\d{1,5})")
 
 _LOG = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class KafkaConnection:
         for key, value in given.items():
             if parameter := (OWN_OPTIONS | dict(self.own_options)).get(key):
                 raise ConfigError(f"{name}: client_options must not hold {key!r}, which {parameter} makes")
-            if SECRET_OPTION.search(key):
+            if SECRET_OPTION.search(key) or (isinstance(value, str) and LOGIN_IN_ADDRESS.search(value)):
                 if not isinstance(value, Secret):
                     raise ConfigError(f"{name}: client_options[{key!r}] must be a Secret, such as Secret.env('NAME')")
             elif not isinstance(value, str | int | float | Secret):
