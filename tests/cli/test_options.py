@@ -220,7 +220,7 @@ def test_options_reach_a_run_in_process(tmp_path, monkeypatch):
     result = invoke("run", "stats", *args, *more)
     assert result.exit_code == 0, result.exception
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
-        *(77, 2, "latency", tmp_path / "kept", True),
+        *(77, 2, "latency", str(tmp_path / "kept"), True),
     ]
     assert not (tmp_path / "out" / "stats.png").exists()
 
@@ -260,7 +260,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
         found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
         assert (given["checkpoint"], given["sinks"].folder, given["source"]) == (
-            tmp_path / "kept",
+            str(tmp_path / "kept"),
             job.out,
             "source",
         )
