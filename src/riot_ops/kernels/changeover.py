@@ -206,7 +206,7 @@ class _CompilerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            bufsize=0,  # a buffer has a lock, which a thread may hold while the process forks
             start_new_session=True,  # Ctrl-C in a terminal is for the program
         )
 
@@ -216,8 +216,8 @@ class _CompilerProcess:
         assert self.process.stdout is not None
         request = (kernel.python.__module__, kernel.python.__qualname__, kernel.digest.hex(), types)
         try:
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-            return self.process.stdout.readline().strip() == "compiled"
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            return self.process.stdout.readline().strip() == b"compiled"
         except (OSError, ValueError):  # it has ended
             return False
 

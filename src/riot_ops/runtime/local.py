@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from riot_ops.core.backoff import MAX_SECONDS
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, StateError
@@ -60,6 +61,8 @@ BATCH_SIZE, DEFAULT_BUFFERING = 131_072, Buffering(capacity=16 << 20, queue=32 <
 SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
 #: The same where memory is scarce.
 SMALL_BATCH_SIZE, SMALL_BUFFERING = 1_024, Buffering(capacity=64 << 10, queue=256 << 10)
+#: The same: longest pause before a silent source is asked again, which wakes the processor.
+SMALL_PAUSE_S = 0.1
 #: Maximum records that a step should read at once, and the records of the first batch, before the expansion is known.
 #: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
 #: memory than a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
@@ -153,8 +156,8 @@ def run(
         Whether a new run may replace the output of an earlier one in ``out``.
     memory : "normal" or "small", default "normal"
         "small" is for devices: one core, batches of at most 1,024 records and 64 KiB, unless these are given; freed
-        memory is returned to the system; and kernels stay plain Python as long as they need less than half of a core,
-        as the compiler takes 150 MB.
+        memory is returned to the system; a source that is silent and does not report its records is asked every 0.1 s;
+        and kernels stay plain Python as long as they need less than half of a core, as the compiler takes 150 MB.
     progress : function, optional
         Called with the :class:`Summary` so far after each batch.
     probe : Probe, optional
@@ -284,7 +287,12 @@ class _Job:
         if self.setup.pipeline is not None:
             self.setup.pipeline.on_complete = buffer.wake
         reader = Reader(
-            f"riot_ops-{self.setup.flow.name}-source", self.setup.sources, self.offsets, buffer, self.setup.buffering
+            f"riot_ops-{self.setup.flow.name}-source",
+            self.setup.sources,
+            self.offsets,
+            buffer,
+            self.setup.buffering,
+            MAX_SECONDS if self.setup.retain_memory else SMALL_PAUSE_S,
         )
         reader.start()
         self._open_epoch()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from riot_ops.core.backoff import MIN_SECONDS, Backoff
+from riot_ops.core.backoff import MAX_SECONDS, MIN_SECONDS, Backoff
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset, Source
 from riot_ops.runtime.input_buffer import BufferedBatch, InputBuffer
@@ -36,6 +36,7 @@ class Reader(threading.Thread):
         offsets: Mapping[str, Offset],
         buffer: InputBuffer,
         buffering: Buffering,
+        max_pause_s: float = MAX_SECONDS,
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._sources = sources
@@ -46,7 +47,7 @@ class Reader(threading.Thread):
         self._read_s = min(max(wait_s / READS, MIN_SECONDS), MAX_READ_SECONDS) if wait_s else MAX_READ_SECONDS
         self._gather_s = self._read_s if buffering.capacity else 0.0
         self._wake = threading.Event()
-        self._backoff = {name: Backoff() for name in sources}
+        self._backoff = {name: Backoff(max_s=max_pause_s) for name in sources}
         self._bytes = dict.fromkeys(sources, float(ASSUMED_ROW_BYTES))  # average per record
 
     def run(self) -> None:
