@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pyarrow as pa
@@ -196,6 +200,41 @@ def test_crash_before_the_first_commit_leaves_the_old_checkpoint(tmp_path, monke
             changed.run(Cut(table()), checkpoint=tmp_path, restart="compatible")
     result = flow_of(mean=average()).run(Cut(table()), checkpoint=tmp_path)
     assert values(result, "mean") == values(flow_of(mean=average()).run(table()), "mean")[5:]
+
+
+#: A changed dataflow whose process is killed once its own first checkpoint is written, before it reads a record.
+KILLED = """
+import os, signal, sys
+from riot_ops.runtime.checkpoint import Checkpoint
+from tests.runtime.test_restart import Cut, changed_flow, table
+
+write = Checkpoint.write
+
+def killed(self, saved):
+    write(self, saved)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoint.write = killed
+changed_flow().run(Cut(table()), checkpoint=sys.argv[1], restart="compatible")
+"""
+
+
+def changed_flow():
+    return flow_of(mean=average(), smooth=t.KalmanFilter(by="device"))
+
+
+@pytest.mark.long
+def test_process_killed_after_the_new_checkpoint_goes_on(tmp_path):
+    run_until(flow_of(mean=average()), 17, tmp_path)
+    newest = Checkpoint(tmp_path).latest_path()
+    before = newest.read_bytes()
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=root, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert Checkpoint(tmp_path).latest_path() != newest and newest.read_bytes() == before
+    result = changed_flow().run(Cut(table()), checkpoint=tmp_path)
+    whole, new = changed_flow().run(table()), changed_flow().run(table().slice(17))
+    assert values(result, "mean") == values(whole, "mean")[5:] and values(result, "smooth") == values(new, "smooth")
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ class Deduplicate(SketchTask, KeyedTask):
     category: ClassVar[str] = "Filter"
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"flag"})
 
     fields: Names = ()
     capacity: Count | None = None

@@ -102,6 +102,7 @@ class AsOfJoin(KeyedTask):
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "1:0/1"
     version: ClassVar[int] = 2
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"how"})
 
     fields: Names
     how: Literal["inner", "left"] = "inner"

@@ -97,6 +97,7 @@ class EstimateError(KeyedTask):
     code: ClassVar[str] = "ERR"
     category: ClassVar[str] = "Predictive"
     selectivity: ClassVar[str] = "1:0/1"
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"output"})
 
     by: Names = ("sensor_id",)
     predicted: str = "prediction"

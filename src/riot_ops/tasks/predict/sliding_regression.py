@@ -132,6 +132,7 @@ class SlidingRegression(ValueTask):
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "N:M"
     accepts_lazy_rows: ClassVar[bool] = True
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"horizon", "output"})
 
     window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 10
     horizon: Length = 10

@@ -93,6 +93,7 @@ class FlagWarmUp(KeyedTask):
 
     code: ClassVar[str] = "WUP"
     category: ClassVar[str] = "Statistical"
+    state_free_parameters: ClassVar[frozenset[str]] = frozenset({"output"})
 
     records: Annotated[int, msgspec.Meta(ge=0)] = 0
     duration: timedelta = timedelta(0)
