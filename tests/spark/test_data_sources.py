@@ -167,8 +167,9 @@ def test_mqtt_is_read_and_written_without_a_dataflow(session, tmp_path, mosquitt
 def test_streams_into_tables_with_an_identity_appear_once(session, tmp_path):
     with Postgres(password="never-shown", options=("fsync=off",)) as server:
         options = {"url": server.url, "credential": "never-shown", "tableName": "air"}
+        limit = {"maxRows": "20"} if features.READ_LIMITS else {}
         for again in range(2):  # the second query has another checkpoint, so that Spark writes all batches again
-            raw = session.readStream.format("riot_city").options(sensors="5", messages="40", maxRows="20").load()
+            raw = session.readStream.format("riot_city").options(sensors="5", messages="40", **limit).load()
             query = raw.select("seq", "event_time").writeStream.format("riot_postgres").options(runId="a", **options)
             query.option("checkpointLocation", str(tmp_path / f"c{again}")).trigger(
                 availableNow=True
