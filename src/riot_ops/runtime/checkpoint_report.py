@@ -177,7 +177,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         checksum, found["checksum"] = found["checksum"], 0
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path} is damaged: {error}") from None
-    plain = {name: value for name, value in found.items() if value or name != "run"}
+    later = ("run", "steps", "layout", "sources", "base")  # summed only if they hold something
+    plain = {name: value for name, value in found.items() if value or name not in later}
     if zlib.crc32(msgspec.json.encode(plain)) != checksum:
         raise StateError(f"{path} is damaged: the checksum does not fit")
     return dict(found)
