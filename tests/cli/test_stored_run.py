@@ -78,9 +78,11 @@ def test_input_of_messages_in_a_store(place, tmp_path, sample_data, monkeypatch)
     call("run", "stats", *LOCAL, "--input", "messages.csv", "--out", "here", "--no-plot")
     text = call("run", "stats", *LOCAL, "--input", place / "messages.csv", "--out", place / "out")
     assert "no plot: plots are drawn of results in a folder on this machine" in text
-    found = ro.ParquetSink(str(place / "out")).table("avg").sort_by("seq")
-    assert found.num_rows
-    assert found.equals(pq.read_table("here/avg").sort_by("seq").select(found.column_names))
+    order = [("seq", "ascending"), ("obs_type", "ascending")]
+    for stream in ("dac", "slr"):
+        found = ro.ParquetSink(str(place / "out")).table(stream).sort_by(order)
+        assert found.num_rows
+        assert found.equals(pq.read_table(f"here/{stream}").sort_by(order).select(found.column_names))
 
 
 def test_application_over_lines_in_a_store(place, tmp_path):

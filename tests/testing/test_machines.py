@@ -59,9 +59,11 @@ def test_all_processes_of_a_machine_end(tmp_path):
     child = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])"
     log = tmp_path / "log"
     one.start([sys.executable, "-c", f"{child}; print('up', flush=True); time.sleep(98)"], {}, log)
-    while not log.exists() or "up" not in log.read_text() or not one.pids("sleep(99)"):
+    until = time.monotonic() + 60
+    while ("up" not in log.read_text() or len(one.pids()) < 2) and time.monotonic() < until:
         time.sleep(0.01)
-    assert len(one.pids()) == 2 and len(one.pids("sleep(98)")) == 1 and len(one.processes) == 1
+    assert len(one.pids()) == 2, log.read_text()
+    assert len(one.pids("sleep(98)")) == 1 and len(one.processes) == 1
     pids = one.pids()
     one.stop()
     assert one.pids() == [] and one.processes == []

@@ -260,7 +260,7 @@ def described_type(description: list[Any]) -> Any:
     """Return the type of a description.
 
     >>> described_type(["float64"]), described_type(["<i8", 2, "C", True, True])
-    (float64, Array(int64, 2, 'C', False, aligned=True))
+    (float64, Array(int64, 2, 'C', True, aligned=True))
     """
     from numba.core import types
     from numba.np.numpy_support import from_dtype

@@ -67,7 +67,7 @@ def checkpoint_problems(folder: Path) -> Iterator[str]:
             except RiotError as error:
                 yield str(error)
         return
-    yield from _spark_problems(folder)
+    yield from dict.fromkeys(_spark_problems(folder))  # a file may fail its own sum and Hadoop's
 
 
 def _kind(folder: Path) -> str:

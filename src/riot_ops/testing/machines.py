@@ -261,7 +261,8 @@ class Machine:
             if not self.processes:  # those that they started may end a little later
                 until = min(until, time.monotonic() + ORPHAN_SECONDS)
             time.sleep(0.05)
-        self.kill()
+        while self.kill():  # until the system has removed them
+            time.sleep(0.01)
 
     def _reap(self) -> None:
         for process in self.processes:

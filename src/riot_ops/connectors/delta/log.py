@@ -173,7 +173,7 @@ class DeltaLog:
             with self.location.translating_errors("read"), self.location.files.open_input_stream(name) as stream:
                 text = stream.read()
         except ConnectorError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if isinstance(error.__context__, FileNotFoundError):
                 raise ConnectorError(
                     f"version {version} of the Delta table {self.location.address} is not in its log any more: the run "
                     "stood longer than the table keeps its log (delta.logRetentionDuration); start again with a new "
@@ -196,7 +196,7 @@ class DeltaLog:
             with self.location.translating_errors("read"):
                 return parquet.ParquetFile(self.location.files.open_input_file(path), page_checksum_verification=True)
         except ConnectorError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if isinstance(error.__context__, FileNotFoundError):
                 raise ConnectorError(
                     f"the file {self.location.address}/{path} of version {version} does not exist any more: a vacuum "
                     "has removed it, as later versions do not need it; start again with a new checkpoint, from the "

@@ -87,17 +87,18 @@ def numpy_values(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    dtype = NUMBERS.get(column.type.id)
-    if column.type.id == BOOL and not column.null_count and len(column):
+    kind, length = column.type.id, len(column)
+    dtype = NUMBERS[kind] if kind in NUMBERS else None  # noqa: SIM401 - a call less
+    if kind == BOOL and not column.null_count and length:
         bits = np.frombuffer(column.buffers()[1], np.uint8)
-        end = column.offset + len(column)
+        end = column.offset + length
         return readonly(np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_))
     if dtype is None or column.null_count:
         return readonly(column.to_numpy(zero_copy_only=False))
     data = column.buffers()[1]
-    if data is None or not len(column):
+    if data is None or not length:
         return readonly(np.empty(0, dtype))
-    values = np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+    values = np.frombuffer(data, dtype, length, column.offset * dtype.itemsize)
     values.flags.writeable = False
     return values
 
