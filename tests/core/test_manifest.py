@@ -41,6 +41,15 @@ def names(folder):
     return [one.name for one in folder.parts()]
 
 
+def manifests(place):
+    return [one.name for one in (place / "_riot_ops").files() if one.name.endswith(".json")]
+
+
+def plain(names):
+    """Names of files without the token of their run."""
+    return [re.sub(r"-[0-9a-f]{12}(?=\.|$)", "", name) for name in names]
+
+
 def test_batches_count_once_and_in_order(place):
     folder = ManifestFolder(place, "parquet", {"out"})
     folder.commit(1, [part("b", 1)])
@@ -57,7 +66,7 @@ def test_one_manifest_replaces_many(place):
     for batch in range(200):
         folder.commit(batch, [part(f"{batch:03d}", batch)])
     assert names(folder) == [f"{batch:03d}" for batch in range(200)]
-    assert len((place / "_riot_ops").files()) == 1 + 200 - 192
+    assert len(manifests(place)) == 1 + 200 - 192
 
 
 @pytest.mark.parametrize("number", [0, 62, 63, 64, 70])
@@ -78,7 +87,7 @@ def test_recovery_after_a_crash_between_the_new_manifest_and_the_end_of_the_old(
     with monkeypatch.context() as patch:
         patch.setattr(Address, "delete", lambda self: None)
         folder.commit(63, [part("063", 63)])
-    assert len((place / "_riot_ops").files()) == 65 and len(names(folder)) == 64
+    assert len(manifests(place)) == 65 and len(names(folder)) == 64
     folder.recover(63)
     assert names(folder) == [f"{batch:03d}" for batch in range(63)]
 
@@ -94,7 +103,7 @@ def test_damaged_manifest_is_refused_and_removed_if_its_batch_comes_again(place)
     folder = ManifestFolder(place, "parquet", {"out"})
     folder.commit(0, [part("a", 0)])
     folder.commit(1, [part("b", 1)])
-    file = place / "_riot_ops" / (place / "_riot_ops").files()[1].name
+    file = place / "_riot_ops" / manifests(place)[-1]
     file.write(file.read().replace(b'"b"', b'"c"'))
     with pytest.raises(ConnectorError, match=r"manifest .*json is damaged: the checksum does not fit"):
         folder.parts()
@@ -148,7 +157,7 @@ def test_files_are_rolled_and_each_record_counts_once(place):
         assert sink.table("out")["value"].to_pylist() == list(range(batch + 1))
     files = [one.name for one in (place / "out").files()]
     shown = [name for name in files if not name.startswith(".")]
-    assert shown and all(name.endswith("-rolled.parquet") for name in shown) and len(files) < 7
+    assert shown and all("-rolled-" in name for name in shown) and len(files) < 7
     sink.recover(6)
     assert sink.table("out")["value"].to_pylist() == list(range(6))
     sink.commit(6, [write(sink, 6, [60])])
@@ -164,14 +173,15 @@ def test_interval_rolls_and_a_run_without_rolling_shows_what_waits(place):
     for batch in range(3):
         sink.commit(batch, [write(sink, batch, [batch])])
     assert [one.name[:9] for one in (place / "out").files()] == [".waiting-"] * 3
-    plain = ro.ParquetSink(str(place)).bind(SCHEMAS)
-    plain.recover(3)
-    assert [one.name for one in (place / "out").files()] == [f"part-00000{n}-00000.parquet" for n in range(3)]
-    assert plain.table("out")["value"].to_pylist() == [0, 1, 2]
+    unrolled = ro.ParquetSink(str(place)).bind(SCHEMAS)
+    unrolled.recover(3)
+    found = plain(one.name for one in (place / "out").files())
+    assert found == [f"part-00000{n}-00000.parquet" for n in range(3)]
+    assert unrolled.table("out")["value"].to_pylist() == [0, 1, 2]
     soon = ro.ParquetSink(str(place), roll_interval="1us").bind(SCHEMAS)
     for batch in range(3, 5):
         soon.commit(batch, [write(soon, batch, [batch])])
-    assert "part-000003-rolled.parquet" in [one.name for one in (place / "out").files()]
+    assert "part-000003-rolled.parquet" in plain(one.name for one in (place / "out").files())
 
 
 # -- runs on S3 ------------------------------------------------------------------------------------
@@ -246,7 +256,7 @@ written = storage.Address.write
 seen = []
 
 def write(self, data):
-    kind = "manifest" if "_riot_ops/" in self.url else "checkpoint" if "/state-" in self.url else "file"
+    kind = "claim" if self.url.endswith(".claim") else "manifest" if "_riot_ops/" in self.url else "checkpoint" if "/state-" in self.url else "file"
     seen.append(kind)
     if seen.count(kind) == 3 and when == "before " + kind:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -280,5 +290,5 @@ def test_kill_at_each_step_of_a_commit_loses_and_doubles_nothing(bucket, tmp_pat
     found = duckdb.sql(f"select seq from '{tmp_path}/part-*.parquet' order by seq").fetchall()
     assert [seq for (seq,) in found] == list(range(25))
     assert pq.read_table([*tmp_path.glob("part-*.parquet")]).num_rows == 25
-    for one in Address.of(f"{out}/_riot_ops", {}).files():
-        assert "crc32" in json.loads((Address.of(f"{out}/_riot_ops", {}) / one.name).read())
+    for name in manifests(Address.of(out, {})):
+        assert "crc32" in json.loads(Address.of(f"{out}/_riot_ops/{name}", {}).read())

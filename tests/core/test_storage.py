@@ -209,7 +209,7 @@ def test_lasting_fault_is_one_error_and_the_checkpoint_continues(proxy):
     proxy.fault = fault
     with pytest.raises(
         ConnectorError,
-        match=r"s3://faults/lasting/out/readings/part-000002-00000.parquet cannot be written: .*; check the address",
+        match=r"s3://faults/lasting/out/readings/part-000002-00000-[0-9a-f]{12}.parquet cannot be written: .*; check the address",
     ):
         flow().run(rows(20), **options, batch_size=5, epoch_rows=5)
     tries = sum("part-000002" in one for one in proxy.requests)

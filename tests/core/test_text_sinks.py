@@ -291,7 +291,9 @@ def test_files_of_an_object_store_are_rolled(sink):
     for batch in range(3):
         bound = write(sink(place, roll_interval="1h"), rolled_rows(batch), batch, ROLLED)
     bound = write(sink(place, roll_bytes=1), rolled_rows(3), 3, ROLLED)
-    assert [path.name for _, _, path in bound.files()] == [f"part-000002-rolled.{sink.suffix}", ".waiting-000003-00000"]
+    joined, waiting = (path.name for _, _, path in bound.files())
+    assert joined.startswith("part-000002-rolled-") and joined.endswith(f".{sink.suffix}")
+    assert waiting.startswith(".waiting-000003-00000-")
     assert bound.table("out").to_pylist() == [row for n in range(4) for row in rolled_rows(n)]
 
 

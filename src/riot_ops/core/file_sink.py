@@ -8,7 +8,7 @@ import re
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
+from riot_ops.core.claim import Claim
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_writer import ROW_GROUP_ROWS, HiddenFileWriter, TableWriter, publish_files
 from riot_ops.core.parameters import as_timedelta
@@ -85,6 +86,10 @@ class FileSink(Sink):
         self.roll_bytes = roll_bytes
         self.roll_interval = interval
         self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the folder
+        self._claim = self._new_claim(None)
+
+    def _new_claim(self, streams: Iterable[str] | None) -> Claim | None:
+        return Claim(self.folder, self.suffix, streams) if isinstance(self.folder, Address) else None
 
     @abstractmethod
     def open_file(self, path: Path | BinaryIO, schema: pa.Schema) -> TableWriter:
@@ -105,8 +110,12 @@ class FileSink(Sink):
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
         sink = copy.copy(self)
-        sink.schemas = dict(schemas)
+        sink.__dict__.update(schemas=dict(schemas), _claim=self._new_claim(schemas))
         return sink
+
+    def identify(self, run: str) -> None:
+        if self._claim is not None:  # each start is another, also of a run that continues
+            self._claim.expected = True
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         if isinstance(self.folder, Address):
@@ -119,6 +128,8 @@ class FileSink(Sink):
         """Return the path of the committed file of one writer, for a stream in a batch."""
         # waiting ones have no suffix, since patterns of some programs match hidden names as well
         name = f"{batch_id:06d}-{partition:05d}"
+        if self._claim is not None:  # a run that another has replaced may still write
+            name = f"{name}-{self._claim.token}"
         return self.folder / stream / (f"{WAITING}-{name}" if self.rolls else f"part-{name}.{self.suffix}")
 
     def folders(self) -> list[Path]:
@@ -155,7 +166,7 @@ class FileSink(Sink):
         """The files in an object store."""
         assert isinstance(self.folder, Address)
         joining = Joining(self.roll_bytes, self.roll_interval, self.join_files) if self.rolls else None
-        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file, joining)
+        return StoredFiles(self.folder, self.suffix, self.schemas, self.open_file, joining, self._claim)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         if isinstance(self.folder, Address):

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 import pyarrow as pa
 
+from riot_ops.core.claim import Claim
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.file_writer import BufferedWriter, OpenFile, TableWriter
 from riot_ops.core.manifest import ManifestFolder, StoredPart
@@ -101,6 +102,8 @@ class StoredFiles:
         Creates a file.
     joining : Joining, optional
         When files are joined; by default each stays as it is.
+    claim : Claim, optional
+        That of the run that writes; by default a new one.
     """
 
     def __init__(
@@ -110,13 +113,15 @@ class StoredFiles:
         schemas: Mapping[str, pa.Schema] | None,
         open_file: OpenFile,
         joining: Joining | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self._folder = folder
         self._suffix = suffix
         self._streams = None if schemas is None else set(schemas)
         self._open_file = open_file
         self._joining = joining
-        self._manifests = ManifestFolder(folder, suffix, self._streams)
+        self._claim = claim or Claim(folder, suffix, self._streams)
+        self._manifests = ManifestFolder(folder, suffix, self._streams, self._claim)
 
     def files(self) -> list[tuple[int, str, Address]]:
         """Return the committed files as ``(batch, stream, address)`` in order."""
@@ -133,6 +138,7 @@ class StoredFiles:
         if self._joining is None:
             self._manifests.commit(batch_id, parts)
             return
+        self._manifests.ensure_claim()
         others = [one for one in self._manifests.parts() if one.batch != batch_id]
         # earlier batches are final: no restart replaces them
         kept, obsolete = self._joined(others, self._joining.is_due)
@@ -143,15 +149,16 @@ class StoredFiles:
         held = bool(self._manifests.parts()) or (not self._manifests.exists() and bool(self._unlisted()))
         if held and not overwrite:
             raise ConnectorError(earlier_output(self._folder))
-        self.recover(0)
-        self._manifests.replace(-1, [])  # from now on files in no manifest are known as left by this run
+        self.recover(0)  # from now on files in no manifest are known as left by this run
 
     def recover(self, batch_id: int) -> None:
         """Remove the output from a batch on, and files that no manifest lists."""
         self._manifests.recover(batch_id)
         if self._joining is None and any(_waits(one) for one in self._manifests.parts()):  # the run before joined them
             self._show(batch_id - 1, self._manifests.parts())
-        for place in self._unlisted():
+        leftover = self._unlisted()
+        self._claim.check()  # else they may be those of a run that has started meanwhile
+        for place in leftover:
             place.delete()
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
@@ -177,15 +184,16 @@ class StoredFiles:
 
     def _unlisted(self) -> list[Address]:
         """Return the files of the sink's kind in its streams that are in no manifest."""
-        listed = {(one.stream, one.name) for one in self._manifests.parts()}
         suffix = re.escape(self._suffix)
-        pattern = re.compile(rf"part-\d+-\w+\.{suffix}|{EMPTY}\.{suffix}|{re.escape(WAITING)}-\d+-\w+")
-        return [
-            self._folder / stream / file.name
+        pattern = re.compile(rf"part-\d+-\w+(-\w+)?\.{suffix}|{EMPTY}\.{suffix}|{re.escape(WAITING)}-\d+-\w+(-\w+)?")
+        found = [
+            (stream, file.name)
             for stream in sorted(self._streams or ())
             for file in (self._folder / stream).files()
-            if pattern.fullmatch(file.name) and (stream, file.name) not in listed
+            if pattern.fullmatch(file.name)
         ]
+        listed = {(one.stream, one.name) for one in self._manifests.parts()}
+        return [self._folder / stream / name for stream, name in found if (stream, name) not in listed]
 
     def _replace(self, batch_id: int, parts: Sequence[StoredPart], obsolete: Sequence[StoredPart]) -> None:
         """Write the manifest of all files, then remove those that it replaces."""
@@ -205,7 +213,7 @@ class StoredFiles:
                 kept += waiting
                 continue
             last = waiting[-1].batch
-            name = f"part-{last:06d}-rolled.{self._suffix}"
+            name = f"part-{last:06d}-rolled-{self._claim.token}.{self._suffix}"
             try:
                 with temporary_file() as file:
                     self._joining.write([self._place(one) for one in waiting], file)

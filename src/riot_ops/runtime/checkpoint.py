@@ -5,7 +5,9 @@ A checksum covers the whole file. A damaged one is refused, never skipped in sil
 continues from the one before, takes back the output since then and writes it again, provided that the sources still
 have the records.
 
-In an object store, which shows a file when it is complete, it is written under its own name.
+In an object store, which shows a file when it is complete, it is written under its own name. As nothing can be locked
+there, a run takes a claim before it continues: from then on the checkpoints of runs before it do not count, except
+those that were there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from riot_ops.core.claim import Claim, Holder
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.paths import make_folder, sync
 from riot_ops.core.storage import Address
@@ -76,6 +79,25 @@ class Checkpoint:
 
     def __init__(self, folder: Path | Address) -> None:
         self.folder = folder
+        self._claim = Claim(folder) if isinstance(folder, Address) else None
+        self._continues: list[str] = []  # files of earlier runs that count, once it is claimed
+        self._claimed = False
+
+    def claim(self) -> None:
+        """Take a checkpoint in an object store from the runs before, which can no longer write to it.
+
+        Raises
+        ------
+        ConnectorError
+            If another run does the same at the same time.
+        """
+        if self._claim is None or self._claimed:
+            return
+        self._claim.take()
+        self._continues = [path.name for path in self._files()]
+        self._claim.settle(self._continues)
+        self._claim.clean()
+        self._claimed = True
 
     @property
     def default_run(self) -> str:
@@ -101,7 +123,7 @@ class Checkpoint:
 
     def path_of(self, epoch: int) -> Path | Address | None:
         """Return the file with this many epochs, if it is still there."""
-        return next((path for path in self._files() if _number(path.name) == epoch), None)
+        return next((path for path in reversed(self._files()) if _number(path.name) == epoch), None)
 
     def read(self, path: Path | Address) -> CheckpointData:
         """Read a file; raises :class:`StateError` if it differs in any way from the written one."""
@@ -134,14 +156,10 @@ class Checkpoint:
         """Write a checkpoint, and remove all but the newest ones."""
         body = msgspec.msgpack.encode(saved)
         head = MAGIC + HEADER.pack(len(body), zlib.crc32(body))
-        path = self.folder / f"state-{saved.epoch:012d}.msgpack"
-        if isinstance(path, Address):
-            path.write(head + body)
-            for old in self._files()[:-RETAINED]:
-                assert isinstance(old, Address)
-                old.delete()
+        if isinstance(self.folder, Address):
+            self._store(self.folder, saved.epoch, head + body)
             return
-        assert isinstance(self.folder, Path)
+        path = self.folder / f"state-{saved.epoch:012d}.msgpack"
         hidden = self.folder / f".{path.name}"
         try:
             make_folder(self.folder)
@@ -152,22 +170,51 @@ class Checkpoint:
                 os.fsync(file.fileno())
             os.replace(hidden, path)
             sync(self.folder)  # after this a source may forget the records before it
-            for old in self._files()[:-RETAINED]:
-                assert isinstance(old, Path)
+            for old in self._local_files(self.folder)[:-RETAINED]:
                 old.unlink(missing_ok=True)
         except OSError as error:
             raise ConnectorError(
                 f"the checkpoint {path} cannot be written: {error}; make room or give another folder as checkpoint="
             ) from error
 
+    def _store(self, folder: Address, epoch: int, data: bytes) -> None:
+        self.claim()
+        assert self._claim is not None
+        holder = self._claim.holder
+        assert holder is not None
+        (folder / f"state-{epoch:012d}-{holder}.msgpack").write(data)
+        self._claim.check()  # the run that has it now may not have read this
+        kept = {one.name for one in self._stored_files(folder)[-RETAINED:]}
+        for name in _stored_names(folder):
+            if name not in kept and _holder(name) <= holder:
+                (folder / name).delete()
+
     def _files(self) -> Sequence[Path | Address]:
-        if isinstance(self.folder, Address):
-            names = [one.name for one in self.folder.files() if _number(one.name) >= 0]
-            return [self.folder / name for name in sorted(names)]
-        return sorted(path for path in self.folder.glob("state-*.msgpack") if _number(path.name) >= 0)
+        folder = self.folder
+        return self._stored_files(folder) if isinstance(folder, Address) else self._local_files(folder)
+
+    def _local_files(self, folder: Path) -> list[Path]:
+        return sorted(path for path in folder.glob("state-*.msgpack") if _number(path.name) >= 0)
+
+    def _stored_files(self, folder: Address) -> list[Address]:
+        """Return the files that count: those of the last run, and those that were there when it began."""
+        names = _stored_names(folder)
+        assert self._claim is not None
+        if self._claimed:
+            last, continues = self._claim.holder, self._continues
+        else:
+            last, continues = None, names  # there may be no claim yet
+            for holder in self._claim.holders():
+                content = self._claim.read(holder)
+                if content is not None and content.continues is not None:
+                    last, continues = holder, content.continues
+                    break  # others have only begun
+        counting = [name for name in names if name in continues or _holder(name) == last]
+        return [folder / name for name in sorted(counting, key=lambda name: (_holder(name), _number(name)))]
 
     def _damaged(self, path: Path | Address, what: str) -> StateError:
-        before = [one for one in self._files() if one.name < path.name]
+        files = self._files()
+        before = files[: files.index(path)] if path in files else []
         way = (
             f"remove it to continue from the one before, {before[-1].name}: output since then is written again"
             if before
@@ -176,6 +223,15 @@ class Checkpoint:
         return StateError(f"the checkpoint {path} is damaged: {what}; {way}")
 
 
+def _stored_names(folder: Address) -> list[str]:
+    return [one.name for one in folder.files() if _number(one.name) >= 0]
+
+
 def _number(name: str) -> int:
-    found = re.fullmatch(r"state-(\d{12,})\.msgpack", name)
+    found = re.fullmatch(r"state-(\d{12,})(-\w+-\w+)?\.msgpack", name)
     return int(found[1]) if found else -1
+
+
+def _holder(name: str) -> Holder:
+    """Return the run that wrote a file; that before all others if its name does not tell."""
+    return Holder.parse(name.partition(".")[0].partition("-")[2].partition("-")[2]) or Holder(0, "")

@@ -504,6 +504,7 @@ class _Job:
                 sink.identify(self.run_id)
                 sink.begin(self.setup.overwrite)
             if self.setup.checkpoint is not None:
+                self.setup.checkpoint.claim()
                 self._save()  # from now on the content of the sinks belongs to this run
             return
         saved = self.setup.checkpoint.read(path)
@@ -515,6 +516,10 @@ class _Job:
             )
         if self.setup.restart == "compatible":
             self.report = self._plan_restart(saved, str(path))
+        self.setup.checkpoint.claim()  # not before this run is known to be able to continue
+        if self.setup.checkpoint.latest_path() != path:  # the run before has written once more
+            self._restore()
+            return
         self.run_id = saved.run or self.setup.checkpoint.default_run
         for sink in self.setup.sinks.values():
             sink.identify(self.run_id)
