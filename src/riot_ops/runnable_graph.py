@@ -14,6 +14,7 @@ from riot_ops.graph.descriptor import describe, load
 from riot_ops.graph.diagram import mermaid, svg
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
+from riot_ops.runtime.background_run import Run, launch
 from riot_ops.runtime.local import Result, run
 from riot_ops.runtime.restart import Restart
 from riot_ops.task import Task
@@ -61,6 +62,32 @@ class RunnableGraph(Graph):
     ) -> Result:
         """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
         return run(
+            self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
+            epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
+            memory=memory, progress=progress, probe=probe,
+        )  # fmt: skip
+
+    def launch(
+        self,
+        source: Any = None,
+        *,
+        sinks: Any = None,
+        out: str | Path | None = None,
+        batch_size: int | None = None,
+        buffering: Buffering | str | None = None,
+        epoch_rows: int = 4_000_000,
+        epoch: Duration = "10s",
+        cores: int | None = None,
+        order: Literal["arrival", "event_time"] = "arrival",
+        checkpoint: str | Path | None = None,
+        restart: Restart = "same",
+        overwrite: bool = False,
+        memory: Literal["normal", "small"] = "normal",
+        progress: Callable[[Summary], None] | None = None,
+        probe: Probe | None = None,
+    ) -> Run:
+        """Run in the background of this process; see :func:`riot_ops.runtime.local.run` for the options."""
+        return launch(
             self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
             epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
             memory=memory, progress=progress, probe=probe,

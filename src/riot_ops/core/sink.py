@@ -7,6 +7,8 @@ effectively once.
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
@@ -27,6 +29,9 @@ __all__ = [
     "align_schemas",
     "result_batch",
 ]
+
+#: While a writer samples, records of a stream that it keeps, and the minimum time between two samples.
+SAMPLE_ROWS, SAMPLE_SECONDS = 64, 0.25
 
 T = TypeVar("T", pa.RecordBatch, pa.Table)
 
@@ -204,7 +209,11 @@ def align_schemas(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[
 
 
 class FanOutWriter(Writer):
-    """Writes each stream to all its sinks, without ordinals other than those in ``ordinals``, and counts records."""
+    """Writes each stream to all its sinks, without ordinals other than those in ``ordinals``, and counts records.
+
+    While ``sampling``, ``newest`` has copies of the last records of each stream, at most :data:`SAMPLE_ROWS` and not
+    older than :data:`SAMPLE_SECONDS` when a batch was written.
+    """
 
     def __init__(
         self,
@@ -213,7 +222,12 @@ class FanOutWriter(Writer):
         batch_id: int,
         partition: int,
         ordinals: Set[str] | None = None,
+        *,
+        sampling: bool = False,
     ) -> None:
+        self.sampling = sampling
+        self.newest: dict[str, pa.RecordBatch] = {}
+        self._sampled_at: dict[str, float] = {}
         self._ordinals = ordinals
         self._fields: dict[str, tuple[Sequence[str], list[str]]] = {}  # of the last batch by stream, and those kept
         self._routes = {stream: list(names) for stream, names in routes.items()}
@@ -234,6 +248,8 @@ class FanOutWriter(Writer):
             found = pc.binary_join_element_wise(batch.column("task"), batch.column("reason"), ": ").value_counts()
             for reason, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
                 self.reasons[reason] = self.reasons.get(reason, 0) + count
+        if self.sampling:
+            self._sample(stream, batch)
         if targets := self._routes.get(stream):
             names = batch.schema.names
             known, kept = self._fields.get(stream, ((), []))
@@ -255,3 +271,11 @@ class FanOutWriter(Writer):
     def abort(self) -> None:
         for writer in self._writers.values():
             writer.abort()
+
+    def _sample(self, stream: str, batch: pa.RecordBatch) -> None:
+        now = time.monotonic()
+        if batch.num_rows and now - self._sampled_at.get(stream, -math.inf) >= SAMPLE_SECONDS:
+            self._sampled_at[stream] = now
+            rows = range(max(0, batch.num_rows - SAMPLE_ROWS), batch.num_rows)
+            # a copy, as a slice would hold the whole batch
+            self.newest[stream] = result_batch(batch, self._ordinals).take(pa.array(rows))

@@ -18,6 +18,8 @@ POINTS = 8
 #: Blocks of latency that are kept one by one; beyond that, neighbours by latency are merged, so that a run that lasts
 #: does not take more and more memory.
 MAX_BLOCKS = 8192
+#: Blocks of which a running dataflow shows the latency.
+NEWEST_BLOCKS = 256
 #: Records that a step must have read before it is warned about during a run; at the end fewer suffice.
 MIN_ROWS_TO_WARN = 1000
 
@@ -63,8 +65,8 @@ class Latency:
         """Return the highest latency of the last block in seconds; NaN without one."""
         return self._blocks[-1][1] / 1e6 if self._blocks else math.nan
 
-    def quantiles(self, *which: float) -> list[float]:
-        """Return the latencies in seconds that these shares of the records stay below.
+    def quantiles(self, *which: float, newest: int | None = None) -> list[float]:
+        """Return the latencies in seconds that these shares of the records stay below; ``newest``: of so many blocks.
 
         >>> latency = Latency()
         >>> latency.add(first_us=0, last_us=0, now_us=2_000_000, rows=5)
@@ -73,7 +75,7 @@ class Latency:
         """
         if not self._blocks:
             return [float("nan")] * len(which)
-        blocks = np.array(self.blocks())
+        blocks = np.array(self.blocks() if newest is None else self._blocks[-newest:])
         steps = (np.arange(POINTS) + 0.5) / POINTS
         points = (blocks[:, :1] + (blocks[:, 1:2] - blocks[:, :1]) * steps).ravel()
         return quantiles(points / 1e6, np.repeat(blocks[:, 2] / POINTS, POINTS), which)
@@ -145,6 +147,8 @@ class Summary:
         8.0
         """
         lag = self.latency.last_s()
+        shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+        quantiles = zip(shares, self.latency.quantiles(*shares.values(), newest=NEWEST_BLOCKS), strict=True)
         return {
             "messages": self.messages,
             "messages_per_second": round(self.throughput, 3),
@@ -154,7 +158,9 @@ class Summary:
             "reasons": dict(self.reasons),
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
+            "steps": {name: {"read": read, "rejected": rejected} for name, (read, rejected) in self.steps.items()},
             "lag_seconds": None if math.isnan(lag) else round(lag, 3),
+            "latency_seconds": {name: None if math.isnan(at) else round(at, 6) for name, at in quantiles},
             "state_keys": self.state_keys,
             "buffered_bytes": self.buffered,
         }

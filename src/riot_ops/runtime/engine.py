@@ -288,15 +288,15 @@ class Engine:
             Engine.on_step(self, step, [], emitted, perf_counter() - begun)
         return emitted
 
-    def counts(self) -> dict[str, tuple[int, int]]:
-        """Return the records that each step has read and rejected since the last call, by the step's name."""
+    def counts(self, *, reset: bool = True) -> dict[str, tuple[int, int]]:
+        """Return the records that each step has read and rejected since the last reset, by the step's name."""
         found = {name: (taken, rejected) for name, (taken, rejected) in self._counts.items() if taken or rejected}
-        for count in self._counts.values():
+        for count in self._counts.values() if reset else ():
             count[:] = 0, 0
         return found
 
     def row_counts(self) -> tuple[int, int]:
-        """Return the records read at the sources and by the busiest step, since :meth:`counts` was last called."""
+        """Return the records read at the sources and by the busiest step, since :meth:`counts` was last reset."""
         taken = [count[0] for count in self._counts.values()]
         return sum([r.counts[0] for r in self._running.values() if r.kind == "ingest"]), max(taken, default=0)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +53,7 @@ from riot_ops.runtime.restart import (
     step_contracts,
 )
 
-__all__ = ["BATCH_SIZE", "Result", "run"]
+__all__ = ["BATCH_SIZE", "Job", "Result", "prepare", "run"]
 
 #: Defaults: records in a batch, and its bytes. Each batch costs a step from microseconds to milliseconds; beyond this
 #: size little is gained, and memory grows.
@@ -163,6 +165,36 @@ def run(
     probe : Probe, optional
         Measures the run, see :class:`riot_ops.Probe`.
     """
+    job = prepare(
+        flow, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
+        epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
+        memory=memory, progress=progress, probe=probe,
+    )  # fmt: skip
+    with job.locked(), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
+        job.run()
+    return job.result()
+
+
+def prepare(
+    flow: Graph,
+    source: Any,
+    *,
+    sinks: Any = None,
+    out: str | Path | None = None,
+    batch_size: int | None = None,
+    buffering: Buffering | str | None = None,
+    epoch_rows: int = 4_000_000,
+    epoch: timedelta | str = "10s",
+    cores: int | None = None,
+    order: Literal["arrival", "event_time"] = "arrival",
+    checkpoint: str | Path | None = None,
+    restart: Restart = "same",
+    overwrite: bool = False,
+    memory: Literal["normal", "small"] = "normal",
+    progress: Callable[[Summary], None] | None = None,
+    probe: Probe | None = None,
+) -> Job:
+    """Check the options of :func:`run` and bind sources and sinks; the job has not begun."""
     for name, number in (("batch_size", batch_size), ("cores", cores)):
         if number is not None:
             check_count(**{name: number})
@@ -200,6 +232,7 @@ def run(
         pipeline=pipeline,
         sources=merge_sources(flow, watched_sources),
         sinks=watched_sinks,
+        targets=targets,
         sink_nodes=sink_nodes(flow, sinks, out),
         routes=routes,
         batch_size=batch_size or size,
@@ -214,17 +247,7 @@ def run(
         retain_memory=memory == "normal",
         probe=probe,
     )
-    job = _Job(setup)
-    folders = [folder for sink in targets.values() for folder in sink.folders()]
-    if setup.checkpoint is not None and isinstance(setup.checkpoint.folder, Path):
-        folders.append(setup.checkpoint.folder)
-    try:
-        with FolderLock(folders), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
-            job.run()
-    finally:
-        if probe is not None:
-            probe.stop()
-    return Result(flow, job.summary, targets, routes, job.report)
+    return Job(setup)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +258,8 @@ class RunSetup:
     engine: Engine
     pipeline: Pipeline | None  # processes large batches in other threads
     sources: Mapping[str, Source]
-    sinks: Mapping[str, Sink]
+    sinks: Mapping[str, Sink]  # of the user, or as a probe watches them
+    targets: Mapping[str, Sink]  # of the user
     sink_nodes: Mapping[str, set[str]]
     routes: Mapping[str, list[str]]
     batch_size: int
@@ -252,7 +276,9 @@ class RunSetup:
 
 
 @dataclass
-class _Job:
+class Job:
+    """A local run: reads, processes and commits until its sources end."""
+
     setup: RunSetup
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
@@ -270,12 +296,46 @@ class _Job:
     warned: bool = False  # whether it is said what a second one does
     report: RestartReport | None = None  # what a restart has kept
     contracts: dict[str, StepContract] = field(default_factory=dict)  # of the steps with state
+    sampling: bool = False  # whether the newest records are kept, from the next epoch on
+    on_begin: Callable[[], None] = lambda: None  # called when state is restored and sinks and sources are open
+    #: Called between batches; returns the maximum seconds until it is called again, while no batch is processed.
+    on_pause: Callable[[], float] = lambda: math.inf
 
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
         return self.partly_written or self.closing or (self.setup.checkpoint is not None and bool(self.partial_sources))
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folders of the sinks and of the checkpoint against other runs."""
+        folders = [folder for sink in self.setup.targets.values() for folder in sink.folders()]
+        if self.setup.checkpoint is not None and isinstance(self.setup.checkpoint.folder, Path):
+            folders.append(self.setup.checkpoint.folder)
+        try:
+            with FolderLock(folders):
+                yield
+        finally:
+            if self.setup.probe is not None:
+                self.setup.probe.stop()
+
+    def snapshot(self) -> Summary:
+        """Return the counts so far, those of the open epoch included; only for :attr:`on_pause` and after the end."""
+        counted = self.summary
+        found = replace(counted, rows=dict(counted.rows), reasons=dict(counted.reasons), steps=dict(counted.steps))
+        if not self.closed:
+            engine = self.setup.pipeline or self.setup.engine
+            found.count(self.writer.rows, self.writer.reasons, self.writer.steps)
+            found.count({}, {}, engine.counts(reset=False))
+            found.seconds = time.time() - self.started
+            found.state_keys = self.setup.engine.keys
+        return found
+
+    def result(self) -> Result:
+        """Return the result of a run that has ended."""
+        return Result(self.setup.flow, self.summary, self.setup.targets, self.setup.routes, self.report)
+
     def run(self) -> None:
+        """Run until the sources end; raises a Ctrl-C after a commit."""
         if self.setup.retain_memory:
             retain_freed_memory(2 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight)
         self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
@@ -283,7 +343,7 @@ class _Job:
         self.started = time.time()
         self.log = RunLog(self.setup.flow.name)
         self.log.started("in process", continued=self.epoch > 0)
-        buffer = InputBuffer(self.setup.buffering, self.setup.batch_size)
+        self.buffer = buffer = InputBuffer(self.setup.buffering, self.setup.batch_size)
         if self.setup.pipeline is not None:
             self.setup.pipeline.on_complete = buffer.wake
         reader = Reader(
@@ -296,6 +356,7 @@ class _Job:
         )
         reader.start()
         self._open_epoch()
+        self.on_begin()
         try:
             while (batch := self._next(buffer)) is not None:
                 self._process(batch)
@@ -340,7 +401,9 @@ class _Job:
 
     def _next(self, buffer: InputBuffer) -> Any:
         """Return the next batch, None at the end; closes epochs while the source is silent."""
+        begun = time.monotonic()
         while True:
+            pause = self.on_pause()
             # batches should wait in the source, where they go on growing
             self._collect(0 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight - 1)
             until = None
@@ -356,7 +419,8 @@ class _Job:
                 until = BLOCKED_SECONDS
             # while batches are in flight, let the next one grow: each batch has a fixed cost
             min_rows = self.in_flight[-1][0].rows // 2 if self.in_flight else 0
-            begun = time.monotonic()
+            if pause < math.inf:
+                until = pause if until is None else min(until, pause)
             if (batch := buffer.get(until, min_rows)) is not WAKE:
                 return batch
             if self.check_interrupt.pending and not self.warned and time.monotonic() - begun >= BLOCKED_SECONDS:
@@ -434,7 +498,12 @@ class _Job:
 
     def _open_epoch(self) -> None:
         self.writer = FanOutWriter(
-            self.setup.routes, self.setup.sinks, self.epoch, 0, self.setup.flow.result_ordinals()
+            self.setup.routes,
+            self.setup.sinks,
+            self.epoch,
+            0,
+            self.setup.flow.result_ordinals(),
+            sampling=self.sampling,
         )
         self.epoch_started = time.time()
         self.epoch_count = 0
@@ -453,6 +522,7 @@ class _Job:
     def _abort(self) -> None:
         """Drop the output of the epoch; the summary must not count its records."""
         self.writer.abort()
+        self.closed = True
         self.summary.messages, self.summary.batches = self.committed
 
     def _commit(self, message: Any) -> None:

@@ -224,11 +224,11 @@ class Pipeline:
             raise in_flight.failures[min(in_flight.failures)]
         return self._results(in_flight)
 
-    def counts(self) -> dict[str, tuple[int, int]]:
+    def counts(self, *, reset: bool = True) -> dict[str, tuple[int, int]]:
         """Return the same as :meth:`Engine.counts`, with the batches that the engine has processed."""
         found: dict[str, tuple[int, int]] = {}
         for engine in (self._engine, *(engine for run in self._runs for engine in run.engines)):
-            for step, (taken, rejected) in engine.counts().items():
+            for step, (taken, rejected) in engine.counts(reset=reset).items():
                 t, r = found.get(step, (0, 0))
                 found[step] = t + taken, r + rejected
         return found
