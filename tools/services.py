@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 from riot_ops.core.errors import ConnectorError
-from riot_ops.testing.services import Azurite, Mosquitto, Moto, Postgres, Service, Tansu, program
+from riot_ops.testing.services import Azurite, GCSEmulator, Mosquitto, Moto, Postgres, Service, Tansu, program
 
 
 def apt_install(*packages: str) -> None:
@@ -72,6 +72,7 @@ def install_nothing() -> None:
 #: By name: how to install a server, and how to start it.
 SERVICES: dict[str, tuple[Callable[[], None], Callable[[], Service]]] = {
     "azurite": (install_azurite, Azurite),
+    "gcs": (install_nothing, GCSEmulator),
     "mosquitto": (install_mosquitto, Mosquitto),
     "moto": (install_nothing, Moto),
     "postgres": (install_postgres, Postgres),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import pickle
 import re
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import boto3
@@ -15,7 +17,7 @@ import riot_ops as ro
 from riot_ops.core import storage
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.storage import Address, open_place
-from riot_ops.testing.services import Azurite, Moto
+from riot_ops.testing.services import Azurite, GCSEmulator, Moto
 
 
 @pytest.mark.parametrize(
@@ -314,3 +316,49 @@ def azurite():
     with Azurite() as service:
         BlobServiceClient.from_connection_string(service.connection).create_container("plant")
         yield service
+
+
+# -- Google ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gcs():
+    with GCSEmulator() as service:
+        service.create_bucket("plant")
+        yield service
+
+
+@pytest.mark.integration
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["gs", "gcs"])
+def test_run_on_google_cloud_storage(gcs, monkeypatch, scheme):
+    for name, value in gcs.settings().items():
+        monkeypatch.setenv(name, value)
+    place = f"{scheme}://plant/{scheme}"
+    for n in (5, 12):
+        result = flow().run(rows(n), out=f"{place}/out", checkpoint=f"{place}/state", batch_size=5, epoch_rows=5)
+    assert result["readings"]["value"].to_pylist() == list(range(12))
+    assert ro.read(f"{place}/out/readings").schema.names == ["seq", "value"]
+    with pytest.raises(ConnectorError, match="output of an earlier run"):
+        flow().run(rows(1), out=f"{place}/out")
+    with pytest.raises(ConnectorError, match=rf"{scheme}://missing/out/.* cannot be written: .*; create the bucket"):
+        flow().run(rows(1), out=f"{scheme}://missing/out")
+    # a bare client sees the files
+    url = f"{gcs.endpoint}/storage/v1/b/plant/o?prefix={scheme}/out/readings/"
+    with urllib.request.urlopen(url) as answer:
+        assert {one["name"] for one in json.load(answer)["items"]} == {
+            f"{scheme}/out/readings/{file.name}" for file in Address.of(f"{place}/out/readings", {}).files()
+        }
+
+
+@pytest.mark.integration
+@pytest.mark.long
+def test_folders_of_google_cloud_storage(gcs):
+    place = Address.of("gs://plant/folders", {"storage_emulator_host": gcs.endpoint, "google_cloud_project": "test"})
+    for name in ("day=1/a.jsonl", "day=2/sub/b.jsonl", "c.jsonl"):
+        (place / name).write(b'{"value": 1}\n')
+    assert place.folders() == ["day=1", "day=2"] and [one.name for one in place.files()] == ["c.jsonl"]
+    assert (place / "day=2").folders() == ["sub"] and (place / "none").folders() == []
+    (place / "c.jsonl").delete()
+    (place / "c.jsonl").delete()
+    assert place.files() == [] and (place / "c.jsonl").read() is None and (place / "c.jsonl").size() is None

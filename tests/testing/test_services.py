@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from riot_ops import ConnectorError
-from riot_ops.testing.services import Mosquitto, Moto, Tansu, program
+from riot_ops.testing.services import GCSEmulator, Mosquitto, Moto, Tansu, program
 
 pytestmark = pytest.mark.integration
 #: As the kernel writes 127.0.0.1, ::1 and ::ffff:127.0.0.1.
@@ -84,6 +84,12 @@ def test_command_line():
     done = subprocess.run([*script, "install", "no-such"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "known are" in done.stderr
     assert subprocess.run([*script, "install", "mosquitto"], env=os.environ, check=False).returncode == 0
+
+
+def test_missing_emulator_of_google_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConnectorError, match="pip install gcp-storage-emulator"):
+        GCSEmulator().start()
 
 
 def test_objects_of_a_store():

@@ -76,7 +76,8 @@ REMEDIES = (
         CREDENTIALS,
     ),
     (
-        r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|container does not exist|bucket does not exist",
+        r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|container does not exist|bucket does not exist"
+        r"|NOT_FOUND.*function=(CreateResumableUpload|InsertObjectMedia)",
         "create the bucket or container, or correct the address",
     ),
     (r"(?i)permission denied", "this user may not read or write there"),
@@ -262,20 +263,24 @@ class Address:
 
     def folders(self) -> list[str]:
         """Return the names of the folders in a folder."""
+        if FAMILY.get(self.scheme) == "gs":  # whose client lists none that has no object of its own
+            depth = len(self._opened()[1].rstrip("/").split("/"))
+            below = [one.path.split("/") for one in self._infos(recursive=True)]
+            return sorted({parts[depth] for parts in below if len(parts) > depth + 1})
         return [one.base_name for one in self._infos() if not one.is_file]
 
     def check(self) -> None:
         """Ask for the content of the folder, to raise errors of credentials and missing buckets at the start."""
         self._infos()
 
-    def _infos(self) -> list[Any]:
+    def _infos(self, recursive: bool = False) -> list[Any]:
         from pyarrow import fs
 
         def ask() -> list[Any]:
             system, path = self._opened()
             # a store may find no folder in a missing bucket
             try:
-                found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+                found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=recursive))
             except NotADirectoryError:
                 found = []
             return sorted(found, key=lambda one: str(one.base_name))

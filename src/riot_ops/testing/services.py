@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import random
 import shutil
@@ -18,9 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+import msgspec
+
 from riot_ops.core.errors import ConnectorError
 
-__all__ = ["Azurite", "Mosquitto", "Moto", "Postgres", "Service", "Tansu", "free_port"]
+__all__ = ["Azurite", "GCSEmulator", "Mosquitto", "Moto", "Postgres", "Service", "Tansu", "free_port"]
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -325,6 +328,54 @@ class Azurite(Service):
 
     def urls(self) -> dict[str, str]:
         return {"AZURE_STORAGE_CONNECTION_STRING": self.connection}
+
+
+class GCSEmulator(Service):
+    """An object store with the interface of Google Cloud Storage, in memory; from the package ``gcp-storage-emulator``.
+
+    :meth:`stop` and :meth:`kill` lose its data.
+
+    Attributes
+    ----------
+    endpoint : str
+        Its URL, without a login.
+    """
+
+    name = "gcs"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        super().__init__(folder)
+        self._port = free_port()
+        self.endpoint: str = f"http://127.0.0.1:{self._port}"
+
+    def prepare(self) -> None:
+        """Write nothing: its port is in the command."""
+
+    def command(self) -> Sequence[str]:
+        if importlib.util.find_spec("gcp_storage_emulator") is None:
+            raise ConnectorError("the emulator of Google Cloud Storage is missing: pip install gcp-storage-emulator")
+        place = ["--host", "127.0.0.1", "--port", str(self._port)]
+        return [sys.executable, "-m", "gcp_storage_emulator", "start", *place, "--in-memory"]
+
+    def ports(self) -> Sequence[int]:
+        return (self._port,)
+
+    def urls(self) -> dict[str, str]:
+        return {"STORAGE_EMULATOR_HOST": self.endpoint}
+
+    def settings(self) -> dict[str, str]:
+        """Return the variables of the environment with which clients find it."""
+        return {"STORAGE_EMULATOR_HOST": self.endpoint}
+
+    def create_bucket(self, name: str) -> str:
+        """Create a bucket, and return its URL."""
+        request = urllib.request.Request(  # noqa: S310 (on loopback)
+            f"{self.endpoint}/storage/v1/b?project=test",
+            data=msgspec.json.encode({"name": name}),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=STOP_SECONDS):  # noqa: S310
+            return f"gs://{name}"
 
 
 class Moto(Service):
