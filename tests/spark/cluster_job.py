@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import tarfile
 import time
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors import MQTTSource
+from riot_ops.connectors import HTTPSink, KafkaSource, MQTTSink, MQTTSource
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.riotbench.city import CitySource
@@ -87,6 +88,15 @@ def refusals(cluster: SparkCluster, spark, folder: Path) -> None:
     publish = t.PublishMQTT(url=disk.as_uri(), topic="x", payload=None, fields=("value",))
     published.sink("out", (published.source("city") >> t.ParseSenML(schema="city")).to(publish, id="publish"))
     refused(published, source, f"{disk}, url of the step 'publish'", "address of a broker")
+    if cluster.separate_networks:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            local = f"127.0.0.1:{server.getsockname()[1]}"
+            to = MQTTSink(url=f"mqtt://{local}", topic="x", fields=("value",))
+            refused(stateless, source, f"{local}, url of the sink 'out'", "the server is on the driver's", sinks=to)
+            brokers = KafkaSource(servers=local, topics=("x",))
+            refused(stateless, brokers, f"{local}, servers of the source 'city'", sinks=ro.MemorySink())
+    certified = HTTPSink(url="https://h/x", ca_file=str(lines))
+    refused(stateless, source, f"{lines}, ca_file of the sink 'out'", sinks=certified)
     frame = spark.createDataFrame([(1.0,), (2.0,)], "value double")
     plain = ro.Dataflow("plain")
     plain.sink("out", plain.source("rows", schema={"value": "double"}).to(t.NoOp(), id="kept"))

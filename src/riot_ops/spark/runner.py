@@ -35,7 +35,7 @@ from riot_ops.spark.dataframe_transform import (
     resolve_order,
     with_planned_time,
 )
-from riot_ops.spark.driver_files import check_driver_files, check_visible, source_files
+from riot_ops.spark.driver_files import check_driver_files, check_sources
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.features import READ_LIMITS, STATE_OVER_CONNECT, require
 from riot_ops.spark.map_batches import map_batches
@@ -170,7 +170,7 @@ def start(
         kinds = {name: source_kind(one) for name, one in merge_sources(flow, bound).items()}
         if not connected and not is_one_process(spark):
             bound = {name: one.carried() if isinstance(one, Source) else one for name, one in bound.items()}
-            check_visible(spark, source_files(bound))
+            check_sources(spark, bound)
         order = resolve_order(flow, {name for name, one in bound.items() if not _has_numbers(one)}, order)
         if probe is not None:
             bound, targets = probe.attach(flow, bound, targets, by_commit=True)

@@ -166,6 +166,11 @@ class SparkCluster:
             },
         )
 
+    @property
+    def separate_networks(self) -> bool:
+        """Whether each worker has a network namespace of its own."""
+        return self._network is not None
+
     def outputs(self) -> str:
         """Return what the executors and their Python processes have written."""
         files = sorted(self.folder.glob("worker*/work/app-*/*/std*"))
