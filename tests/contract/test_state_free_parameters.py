@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.runtime.restart import StepContract, kept_state
+from riot_ops.runtime.fingerprint import StepContract
+from riot_ops.runtime.restart import kept_state
 from riot_ops.runtime.snapshot import state_identity
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import KeyedTask, registered_tasks

@@ -19,6 +19,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.graph.lowering import lower
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.runtime.checkpoint import Checkpoint
+from riot_ops.runtime.restart import AddedSinks
 from tests.random_flows import assert_same, everything, random_flow, random_input, random_task
 from tests.search import depth
 
@@ -92,6 +93,7 @@ def test_removed_branch_drops_its_state(tmp_path):
     run_until(flow_of(mean=average(), smooth=t.KalmanFilter(by="device")), 17, tmp_path)
     result = flow_of(mean=average()).run(Cut(table()), checkpoint=tmp_path, restart="compatible")
     assert result.restart.dropped == ("smooth",) and result.restart.removed_sinks == ("smooth_out",)
+    assert result.restart.lost == {"smooth": 2} and "drops the state of 'smooth' (2 keys)" in str(result.restart)
     assert [*Checkpoint(tmp_path).read(Checkpoint(tmp_path).latest_path()).state] == ["mean"]
     assert values(result, "mean") == values(flow_of(mean=average()).run(table()), "mean")[5:]
 
@@ -116,7 +118,30 @@ def test_changed_parameter_starts_its_step_empty(tmp_path):
     changed = flow_of(mean=average(window=4))
     result = changed.run(Cut(table()), checkpoint=tmp_path, restart="compatible")
     assert result.restart.empty == {"mean": "window was 3 and is 4"}
+    assert str(result.restart) == "starts 'mean' empty: window was 3 and is 4 (drops its state of 2 keys)"
     assert values(result, "mean") == values(changed.run(table().slice(17)), "mean")
+
+
+def test_what_is_lost_is_said_before_anything_is_changed(tmp_path, caplog, monkeypatch):
+    run_until(flow_of(mean=average(), smooth=t.KalmanFilter(by="device")), 17, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    changed = flow_of(mean=average(), new=average())
+    said = r"keeps the state of 'mean'; starts 'new' empty: it is new; drops the state of 'smooth' \(2 keys\)"
+    with pytest.raises(StateError, match=said):
+        changed.run(Cut(table()), checkpoint=tmp_path)
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def begin(*_):
+        assert "drops the state of 'smooth' (2 keys)" in caplog.text
+        raise ConnectorError("not empty")
+
+    monkeypatch.setattr(AddedSinks, "begin", begin)
+    with pytest.raises(ConnectorError, match="not empty"):
+        changed.run(Cut(table()), checkpoint=tmp_path, restart="compatible")
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert caplog.records[-1].levelname == "WARNING"
+    with pytest.raises(StateError, match=r"compatible\" would be refused as well.*now of task"):
+        flow_of(mean=t.KalmanFilter(by="device")).run(Cut(table()), checkpoint=tmp_path)
 
 
 def test_parameter_that_shapes_no_state_keeps_it(tmp_path):
@@ -206,6 +231,7 @@ def test_crash_before_the_first_commit_leaves_the_old_checkpoint(tmp_path, monke
 KILLED = """
 import os, signal, sys
 from riot_ops.runtime.checkpoint import Checkpoint
+from riot_ops.runtime.restart import AddedSinks
 from tests.runtime.test_restart import Cut, changed_flow, table
 
 write = Checkpoint.write

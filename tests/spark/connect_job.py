@@ -131,6 +131,9 @@ def main(folder: Path) -> None:
     refused(lambda: flow.start(spark, ROWS, out=out, checkpoint=out, probe=ro.Probe()), "takes no probe")
     refused(lambda: flow.start(spark, ROWS, out=out, checkpoint=out, restart="compatible"), "restart='compatible'")
     if features.has(features.STATE_OVER_CONNECT):
+        refused(
+            lambda: flow.frames(stream).continue_from(str(out), restart="compatible"), "continue_from needs Spark's"
+        )
         refused(lambda: flow.start(spark, ROWS, out=out, checkpoint="here"), "absolute path or a URI")
     assert not out.exists()
     refused(session, "session needs Spark's JVM")

@@ -34,6 +34,12 @@ def flow_of(**tasks):
     return flow
 
 
+def changing(new=False):
+    """Return a dataflow with a mean after ``smooth``, and then with a new step as well."""
+    added = {"new": t.MovingAverage(by="device", window=4)} if new else {}
+    return flow_of(mean=t.MovingAverage(by="kind", window=5), **added)
+
+
 def run(flow, spark, rows, tmp_path, **options):
     """Run a dataflow over the first rows; returns the query and all output so far."""
     options = {"partitions": 2, "max_records": 60} | options
@@ -219,3 +225,44 @@ def test_dataflow_loses_and_gains_all_steps_with_state(spark, tmp_path):
     assert query.restart.dropped == ("smooth",) and query.summary.messages == 100
     query = run(flow_of(), spark, 300, tmp_path, restart="compatible")
     assert query.restart.empty == {"smooth": "it is new"} and query.summary.messages == 100
+
+
+def spark_rows(folder, stream_fields=("seq", "device", "value")):
+    return Counter(tuple(row[n] for n in stream_fields) for row in pq.read_table(folder).to_pylist())
+
+
+@pytest.mark.slow
+def test_query_of_the_user_goes_on_after_changes(spark, tmp_path):
+    numbered = TABLE.append_column("seq", pa.array(range(TABLE.num_rows), pa.int64()))
+
+    def go(flow, *tables, restart="compatible"):
+        frames = flow.frames(stream_of(spark, tmp_path / "in", *tables))
+        place = frames.continue_from(tmp_path / "kept", restart=restart)
+        writer = frames["mean"].writeStream.format("parquet").option("checkpointLocation", place)
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        query.awaitTermination()
+        return frames, place, query
+
+    mean = {"mean": t.MovingAverage(by="kind", window=5)}
+    changed = flow_of(**mean, new=t.MovingAverage(by="device", window=4))
+    before = spark.conf.get(PARTITIONS)
+    try:
+        spark.conf.set(PARTITIONS, "2")
+        frames, place, query = go(flow_of(**mean), numbered.slice(0, 60), numbered.slice(60, 70))
+        assert frames.restart is None and place.endswith("/kept")
+        kept = contents(tmp_path / "kept")
+        with pytest.raises(StateError, match="keeps the state of 'smooth', 'mean'; starts 'new' empty: it is new"):
+            go(changed, restart="same")
+        spark.conf.set(PARTITIONS, "3")
+        frames, place, again = go(changed, numbered.slice(130, 70), numbered.slice(200, 50))
+        assert frames.restart.kept == ("smooth", "mean") and place.endswith("/kept/generation-1")
+        assert contents(tmp_path / "kept") == kept
+        assert again.id == query.id
+        _, place, _ = go(changed, numbered.slice(250, 50), restart="same")
+        assert place.endswith("/kept/generation-1")
+        frames, place, _ = go(flow_of(**mean), numbered.slice(300))
+        assert frames.restart.lost == {"new": 7} and place.endswith("/kept/generation-2")
+    finally:
+        spark.conf.set(PARTITIONS, before)
+    whole = flow_of(**mean).run(numbered)["mean"].to_pylist()
+    assert spark_rows(tmp_path / "out") == Counter(tuple(row[n] for n in ("seq", "device", "value")) for row in whole)

@@ -27,7 +27,7 @@ from riot_ops.core.claim import Claim, Holder
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.paths import make_folder, sync
 from riot_ops.core.storage import Address
-from riot_ops.runtime.restart import StepContract
+from riot_ops.runtime.fingerprint import StepContract
 
 __all__ = ["Checkpoint", "CheckpointData"]
 

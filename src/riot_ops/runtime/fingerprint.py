@@ -6,12 +6,38 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from riot_ops.core.errors import excerpt
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
 from riot_ops.runtime.snapshot import stable_repr, task_identity
 
-__all__ = ["describe_difference", "fingerprint"]
+__all__ = ["StepContract", "describe_difference", "fingerprint"]
+
+
+class StepContract(msgspec.Struct):
+    """What identifies the state of a step.
+
+    Attributes
+    ----------
+    identity : dict
+        See :func:`riot_ops.runtime.snapshot.state_identity`.
+    key : list of str
+        Fields of the key.
+    input : dict of str to str
+        Types of the fields that the step reads.
+    time : dict
+        What moves its stream time.
+    spread : list
+        How records are spread over instances, if that is part of the key.
+    """
+
+    identity: dict[str, Any]
+    key: list[str]
+    input: dict[str, str]
+    time: dict[str, Any]
+    spread: list[Any]
 
 
 def fingerprint(flow: Graph) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import ReadableStreams, bind_sinks, bind_sources, end_sinks, sink_nodes
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.fingerprint import describe_difference, fingerprint
+from riot_ops.runtime.fingerprint import StepContract, describe_difference, fingerprint
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.input_buffer import WAKE, BufferedBatch, InputBuffer
 from riot_ops.runtime.memory import retain_freed_memory
@@ -41,13 +41,12 @@ from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.runtime.parallel import MIN_THREADED_ROWS_IDLE, InFlightBatch, Pipeline, create_engine, is_reentrant
 from riot_ops.runtime.reader import Reader
 from riot_ops.runtime.restart import (
-    HINT,
     AddedSinks,
     Restart,
     RestartReport,
-    StepContract,
     check_restart,
     kept_state,
+    outlook,
     plan_restart,
     source_kind,
     step_contracts,
@@ -581,8 +580,8 @@ class Job:
         differs = describe_difference(saved.flow, fingerprint(self.setup.flow))
         if differs and self.setup.restart == "same":
             raise StateError(
-                f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint; "
-                f"or {HINT}"
+                f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
+                f"{outlook(lambda: self._plan_restart(saved, str(path)))}"
             )
         if self.setup.restart == "compatible":
             self.report = self._plan_restart(saved, str(path))
@@ -609,14 +608,16 @@ class Job:
     def _plan_restart(self, saved: CheckpointData, path: str) -> RestartReport:
         where = f"the checkpoint {path}"
         setup = self.setup
-        return plan_restart(
+        report = plan_restart(
             setup.flow, saved.flow, saved.steps, self.contracts, saved.sources, setup.sources, saved.offsets, where
         )
+        return report.with_lost({step: [[data]] for step, data in saved.state.items()})
 
     def _change(self, saved: CheckpointData, path: str) -> None:
         """Continue from the checkpoint of another dataflow, and write one of this: the next epoch, without records."""
         assert self.report is not None
         assert self.setup.checkpoint is not None
+        self.report.announce(self.setup.flow.name, path)
         for step in self.report.kept:
             where = f" of step {step!r} in {path}"
             self.setup.engine.restore({step: kept_state(saved.state[step], self.contracts[step], where)})
@@ -624,7 +625,6 @@ class Job:
         self.epoch, self.ended = saved.epoch + 1, saved.ended
         sinks = AddedSinks(self.setup.sinks, self.setup.sink_nodes, self.setup.overwrite)
         sinks.begin(self.report, self.run_id, saved.epoch)
-        _log.info("the dataflow %r continues from %s: %s", self.setup.flow.name, path, self.report)
         self._save()
         for sink in self.setup.sinks.values():
             if sink.transactional:

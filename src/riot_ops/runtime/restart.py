@@ -7,31 +7,34 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from riot_ops.core.errors import ConfigError, StateError, excerpt
+from riot_ops.core.errors import ConfigError, RiotError, StateError, excerpt
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source, WrappedSource
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import Step, lower
+from riot_ops.runtime.fingerprint import StepContract
 from riot_ops.runtime.merged_source import MergedSource
 from riot_ops.runtime.snapshot import restamp, stable_repr, state_identity
+from riot_ops.runtime.state_table import live_keys
 
 __all__ = [
     "HINT",
     "AddedSinks",
     "Restart",
     "RestartReport",
-    "StepContract",
     "check_position",
     "check_restart",
     "compare",
     "kept_state",
+    "outlook",
     "plan_restart",
     "source_kind",
     "step_contracts",
@@ -42,29 +45,7 @@ Restart = Literal["same", "compatible"]
 #: Names the option where a difference is refused.
 HINT = 'restart="compatible" keeps the state of the steps that did not change'
 
-
-class StepContract(msgspec.Struct):
-    """What identifies the state of a step.
-
-    Attributes
-    ----------
-    identity : dict
-        See :func:`riot_ops.runtime.snapshot.state_identity`.
-    key : list of str
-        Fields of the key.
-    input : dict of str to str
-        Types of the fields that the step reads.
-    time : dict
-        What moves its stream time.
-    spread : list
-        How records are spread over instances, if that is part of the key.
-    """
-
-    identity: dict[str, Any]
-    key: list[str]
-    input: dict[str, str]
-    time: dict[str, Any]
-    spread: list[Any]
+_log = logging.getLogger("riot_ops")
 
 
 @dataclass(frozen=True)
@@ -83,13 +64,15 @@ class RestartReport:
         Ends that only the new, or only the old dataflow has. An added source begins with its first record.
     options : dict of str to str
         Changed options of the runner, such as the number of partitions.
+    lost : dict of str to int
+        Number of keys in the state that is no longer used, by step: of those dropped, and of those that start empty.
 
     Examples
     --------
-    >>> print(RestartReport(kept=("average",), empty={"maximum": "it is new"}, added_sinks=("alarms",)))
+    >>> print(RestartReport(("average",), {"maximum": "it is new"}, ("minimum",), lost={"minimum": 7}))
     keeps the state of 'average'
     starts 'maximum' empty: it is new
-    begins to write to the sink 'alarms'
+    drops the state of 'minimum' (7 keys)
     """
 
     kept: tuple[str, ...] = ()
@@ -100,11 +83,20 @@ class RestartReport:
     added_sinks: tuple[str, ...] = ()
     removed_sinks: tuple[str, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        def keys(step: str) -> str:
+            return f"{self.lost[step]} key{'s' * (self.lost[step] != 1)}"
+
         lines = [f"keeps the state of {', '.join(map(repr, self.kept))}"] if self.kept else []
-        lines += [f"starts {step!r} empty: {why}" for step, why in self.empty.items()]
-        lines += [f"drops the state of {step!r}" for step in self.dropped]
+        lines += [
+            f"starts {step!r} empty: {why}" + (f" (drops its state of {keys(step)})" if step in self.lost else "")
+            for step, why in self.empty.items()
+        ]
+        lines += [
+            f"drops the state of {step!r}" + (f" ({keys(step)})" if step in self.lost else "") for step in self.dropped
+        ]
         for words, names in (
             ("begins to read the source {!r}, with its first record", self.added_sources),
             ("no longer reads the source {!r}", self.removed_sources),
@@ -114,6 +106,30 @@ class RestartReport:
             lines += [words.format(name) for name in names]
         lines += [f"changes {name}: {what}" for name, what in self.options.items()]
         return "\n".join(lines)
+
+    def with_lost(self, states: Mapping[str, Sequence[Sequence[bytes]]]) -> RestartReport:
+        """Return the report with the number of keys that are lost; ``states`` has the snapshots of each part."""
+        unused = [step for step in (*self.dropped, *self.empty) if step in states]
+        lost = {step: sum(live_keys(part, f" of step {step!r}") for part in states[step]) for step in unused}
+        return replace(self, lost=lost)
+
+    def announce(self, flow: str, where: str) -> None:
+        """Log what a restart does, before it does anything; as a warning if state is lost."""
+        level = logging.WARNING if any(self.lost.values()) else logging.INFO
+        _log.log(level, "the dataflow %r continues from %s: %s", flow, where, self)
+
+
+def outlook(plan: Callable[[], RestartReport]) -> str:
+    """Return what ``restart="compatible"`` would do, for an error message.
+
+    >>> print(outlook(lambda: RestartReport(kept=("average",), dropped=("minimum",))))
+    ; or restart="compatible" keeps the state of 'average'; drops the state of 'minimum'
+    """
+    try:
+        report = str(plan())
+    except RiotError as error:
+        return f'; restart="compatible" would be refused as well: {error}'
+    return "; or " + (f'restart="compatible" {"; ".join(report.splitlines())}' if report else HINT)
 
 
 def check_restart(restart: str, checkpoint: Any) -> None:

@@ -25,7 +25,7 @@ from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
 
-__all__ = ["concat_tables", "live_rows", "read_checkpoint_state", "state_of_step", "state_table"]
+__all__ = ["concat_tables", "live_keys", "live_rows", "read_checkpoint_state", "state_of_step", "state_table"]
 
 
 def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
@@ -59,6 +59,30 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     >>> state_table([counts.snapshot()]).select(["device", "n", "total"]).to_pylist()
     [{'device': 'a', 'n': 2, 'total': 3.0}, {'device': 'b', 'n': 1, 'total': 5.0}]
     """
+    identity, rows, known, indices = _newest(snapshots, where)
+    rows = rows.take(indices)
+    names = known.column_names
+    columns = list(known.take(rows.column("slot")).columns) if names else []
+    for name, (dtype, _) in identity["fields"].items():
+        names, columns = [*names, name], [*columns, _readable(rows.column(f"state.{name}"), dtype)]
+    table, task = pa.Table.from_arrays(columns, names=names), _task_of(identity)
+    return task.decode_state(table) if isinstance(task, ReadableState) else table
+
+
+def live_keys(snapshots: Sequence[bytes], where: str = "") -> int:
+    """Return the number of keys in the state of a full snapshot and its deltas, see :func:`state_table`.
+
+    >>> from riot_ops import tasks
+    >>> counts = tasks.MovingAverage(by=("device",), window=3).session()
+    >>> _ = counts.push_many({"device": d, "value": 1.0} for d in "aba")
+    >>> live_keys([counts.snapshot()])
+    2
+    """
+    return len(_newest(snapshots, where)[-1])
+
+
+def _newest(snapshots: Sequence[bytes], where: str) -> tuple[dict[str, Any], pa.Table, pa.Table, npt.NDArray[np.int64]]:
+    """Return identity, rows, keys by slot, and the places of the rows that count."""
     parts: list[pa.Table] = []
     keys: list[pa.Table] = []
     identity: dict[str, Any] = {}
@@ -77,13 +101,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     rows = pa.concat_tables(parts)
     known = concat_tables(keys)
     indices = live_rows(rows, known, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
-    rows = rows.take(indices)
-    names = known.column_names
-    columns = list(known.take(rows.column("slot")).columns) if names else []
-    for name, (dtype, _) in identity["fields"].items():
-        names, columns = [*names, name], [*columns, _readable(rows.column(f"state.{name}"), dtype)]
-    table, task = pa.Table.from_arrays(columns, names=names), _task_of(identity)
-    return task.decode_state(table) if isinstance(task, ReadableState) else table
+    return identity, rows, known, indices
 
 
 def _task_of(identity: dict[str, Any]) -> KeyedOperator | None:

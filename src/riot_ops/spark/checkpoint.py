@@ -7,8 +7,7 @@ import contextlib
 import json
 import logging
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,27 +16,28 @@ import msgspec
 from pyspark.errors import PySparkException
 
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError, excerpt
-from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
-from riot_ops.runtime.fingerprint import describe_difference, fingerprint
-from riot_ops.runtime.restart import HINT, AddedSinks, RestartReport, StepContract, plan_restart, step_contracts
+from riot_ops.runtime.fingerprint import describe_difference
+from riot_ops.runtime.restart import HINT, AddedSinks, RestartReport, outlook, plan_restart
+from riot_ops.spark.blocks import Block
 from riot_ops.spark.dataframe_transform import assign_labels, default_fuse
 from riot_ops.spark.exceptions import Py4JError, Py4JJavaError
-from riot_ops.spark.generation import NO_OFFSET, NewGeneration, forged_offsets
+from riot_ops.spark.generation import NO_OFFSET, NewGeneration, forged_offsets, renumbered, seed_blocks, with_watermark
 from riot_ops.spark.locations import current_generation, generation_folder, hadoop_path
+from riot_ops.spark.manifest import FORMAT, Manifest, describe_query, state_layout
 from riot_ops.spark.session import default_partitions
+from riot_ops.spark.state_reader import read_buckets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SparkCheckpoint"]
 
-FORMAT = 2
 #: By scheme, what brings its file system.
 _LIBRARIES = {
     "s3": " (hadoop-aws, whose addresses begin with s3a:)",
@@ -47,31 +47,6 @@ _LIBRARIES = {
 }
 
 _log = logging.getLogger("riot_ops")
-
-
-class Manifest(msgspec.Struct):
-    """What must agree for a checkpoint to be continued; ``flow`` and ``state`` by step."""
-
-    format: int
-    partitions: int
-    order: str
-    fuse: str
-    flow: dict[str, dict[str, Any]]
-    state: dict[str, dict[str, Any]]
-    checksum: int = 0
-    run: str = ""  # identity of the query for its sinks; manifests of earlier versions have none
-    steps: dict[str, StepContract] = {}  # of the steps with state; as the rest, not in manifests of earlier versions
-    layout: dict[str, dict[str, Any]] = {}  # where the state of each step is
-    sources: dict[str, str] = {}  # their kinds, in the order of Spark's log
-    base: int = 0  # number of the micro-batch that Spark calls 0
-
-    def with_checksum(self) -> Manifest:
-        """Return the manifest with the CRC-32 of all its other fields."""
-        plain = msgspec.to_builtins(msgspec.structs.replace(self, checksum=0))
-        for name in ("run", "steps", "layout", "sources", "base"):
-            if not plain[name]:
-                del plain[name]
-        return msgspec.structs.replace(self, checksum=zlib.crc32(msgspec.json.encode(plain)))
 
 
 class SparkCheckpoint:
@@ -84,6 +59,9 @@ class SparkCheckpoint:
     local : Path or None
         The folder, if it is in a file system of this machine.
     """
+
+    #: Whether micro-batches of a new generation have the numbers of Spark's that follow those of the one before.
+    keeps_numbers = False
 
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
         self._spark = spark
@@ -148,17 +126,18 @@ class SparkCheckpoint:
         fuse: str,
         run: str | None = None,
         kinds: dict[str, str] | None = None,
+        sources: Mapping[str, Any] | None = None,
     ) -> tuple[Plan, int]:
         """Check that the checkpoint belongs to this dataflow, or create it; returns the plan and the partitions.
 
-        ``kinds`` are those of the sources, see :func:`~riot_ops.runtime.restart.source_kind`.
+        ``kinds`` are those of the ``sources``, see :func:`~riot_ops.runtime.restart.source_kind`.
         """
         found = self._read() if self.exists() else None
         stages, now = self._manifest(flow, partitions, order, fuse, run, kinds, found)
         if found is None:
             self._write(now)
         else:
-            self._check(found, now)
+            self._check(found, now, lambda: self._outlook(flow, found, now, sources or dict.fromkeys(kinds or {})))
         return stages, now.partitions
 
     def _manifest(
@@ -179,25 +158,9 @@ class SparkCheckpoint:
         if fuse == "auto":
             fuse = default_fuse(partitions)
         stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
-        state = {
-            f"state of step {s.id!r}": {"key": list(s.key), "stage": number}
-            for number, together in enumerate(stages.shuffles, 1)
-            for stage in together
-            for s in stage.steps
-            if isinstance(s.operator, KeyedOperator)
-        }
-        labels = assign_labels(stages, partitions)
-        layout = {
-            s.id: {"partition": list(stage.partition), "labels": labels[stage.index]}
-            for stage in stages.stages[1:]
-            for s in stage.steps
-            if s.keyed
-        }
-        contracts = step_contracts(flow)
-        now = Manifest(
-            FORMAT, partitions, order, fuse, fingerprint(flow), state, 0, run or "", contracts, layout, kinds or {}
-        )
-        return stages, now
+        now = describe_query(flow, stages, order, fuse, kinds or {})
+        layout = state_layout(stages, assign_labels(stages, partitions))
+        return stages, msgspec.structs.replace(now, partitions=partitions, run=run or "", layout=layout)
 
     # -- generations -----------------------------------------------------------------------------------
 
@@ -218,28 +181,20 @@ class SparkCheckpoint:
         At least one micro-batch must be committed. ``owner`` is that of stages whose state names its owner. By default
         there are as many shuffle partitions as buckets of keys (``partitions``).
         """
-        then, where = self._read(), f"the checkpoint {self.folder}"
+        then = self._read()
         if fuse == "auto":
             fuse = then.fuse if partitions in (None, then.partitions) else default_fuse(partitions or 1)
         stages, now = self._manifest(flow, partitions, order, fuse, then.run or self._default_run(), kinds, then)
         if then.order != order:
             self._check(then, msgspec.structs.replace(now, partitions=then.partitions, fuse=then.fuse))
-        last = self.next_batch() - 1
-        lines = self._offset_lines(last)
-        ends = dict(zip(then.sources, lines, strict=False))
-        positions = {name: json.loads(text)["at"] for name, text in ends.items() if _is_ours(text, sources.get(name))}
-        report = plan_restart(flow, then.flow, then.steps, now.steps, then.sources, sources, positions, where)
-        options = {
-            name: f"{getattr(then, name)} to {getattr(now, name)}"
-            for name in ("partitions", "fuse")
-            if getattr(then, name) != getattr(now, name)
-        }
-        report = replace(report, options=options)
+        report, ended = self._plan_change(flow, then, now, sources)
         same = not describe_difference(then.flow, now.flow) and not describe_difference(then.state, now.state)
-        if same and not options:
+        if same and not report.options:
             return report
-        places = self._places(then.sources, kinds, len(lines))
-        ended = [name for name in positions if name in sources and json.loads(ends[name])["ended"]]
+        states = self._states()
+        report = report.with_lost({step: [*one.values()] for step, one in states.items()})
+        last = self.next_batch() - 1
+        places = self._places(then.sources, kinds, len(self._offset_lines(last)))
         new = NewGeneration(
             stages=stages,
             labels=assign_labels(stages, now.partitions),
@@ -250,16 +205,48 @@ class SparkCheckpoint:
             ended=ended,
             layout=then.layout,
             owner=owner,
+            notes=now,
         )
-        self._build(new, places, last)
+        blocks = seed_blocks(new, states, self.location)
+        self._forge(self._text(f"offsets/{last - self.base}"), last, places)  # refuses before anything is changed
+        report.announce(flow.name, f"the checkpoint {self.folder}")
         if sinks is not None:
             sinks.begin(report, now.run, last + 1)
+        first = last if self.keeps_numbers else 0
+        self._build(new, blocks, places, last, first)
+        if self.next_batch() != last + 1:
+            self._discard()
+            raise StateError(f"a query still writes to the checkpoint {self.folder}: stop it, and start this one again")
         self._generation = self._number() + 1
-        self._write(msgspec.structs.replace(now, base=last))
-        self._base = last
-        _log.info("the dataflow %r continues from the checkpoint %s: %s", flow.name, self.folder, report)
+        self._write(msgspec.structs.replace(now, base=last - first))
+        self._base = last - first
         self._remove_old()
         return report
+
+    def _plan_change(
+        self, flow: Graph, then: Manifest, now: Manifest, sources: Mapping[str, Any]
+    ) -> tuple[RestartReport, list[str]]:
+        """Return what a changed dataflow keeps, and the sources that have ended."""
+        with self._translating_errors("read"):
+            ends = dict(zip(then.sources, self._offset_lines(self.next_batch() - 1), strict=False))
+        found = {name: json.loads(text) for name, text in ends.items() if _is_ours(text, sources.get(name))}
+        positions = {name: one["at"] for name, one in found.items()}
+        where = f"the checkpoint {self.folder}"
+        report = plan_restart(flow, then.flow, then.steps, now.steps, then.sources, sources, positions, where)
+        options = {
+            name: f"{getattr(then, name)} to {getattr(now, name)}"
+            for name in ("partitions", "fuse")
+            if getattr(then, name) != getattr(now, name)
+        }
+        return replace(report, options=options), [name for name, one in found.items() if one["ended"]]
+
+    def _states(self) -> dict[str, dict[int, list[bytes]]]:
+        """Return the state of each step, by bucket."""
+        with self._translating_errors("read"):
+            system, path = self._hadoop("state")
+            if not system.exists(path):
+                return {}
+        return read_buckets(self._spark, self.location)
 
     def _number(self) -> int:
         """Return the number of the current generation."""
@@ -278,26 +265,71 @@ class SparkCheckpoint:
             )
         return [[*then].index(name) if name in then else None for name in now]
 
-    def _build(self, new: NewGeneration, places: list[int | None], last: int) -> None:
-        """Build Spark's checkpoint of the next generation, which counts once it has a manifest."""
-        old, folder = self.location, generation_folder(self.folder, self._number() + 1)
+    def _build(self, new: NewGeneration, blocks: list[Block], places: list[int | None], last: int, first: int) -> None:
+        """Build Spark's checkpoint of the next generation, which counts once it has a manifest.
+
+        There the last micro-batch, ``last``, has the number ``first``.
+        """
+        old, folder = self.location, self._next_folder()
+        self._discard()
+        try:
+            new.build(self._spark, blocks, folder, f"{folder}/seed", renumbered=first > 0)
+            with self._translating_errors("written"):
+                seeded = self._text("offsets/0", folder)
+                for name in ("seed", "sources"):
+                    system, path = hadoop_path(self._spark, f"{folder}/{name}")
+                    system.delete(path, True)
+                number = last - self.base
+                if first:
+                    self._renumber(folder, first)
+                if self.keeps_numbers:
+                    commit = self._text("commits/0", folder)
+                    self._delete(f"{folder}/commits/0", f"{folder}/offsets/0")
+                    self._write_text(
+                        f"{folder}/commits/{first}", with_watermark(commit, self._text(f"commits/{number}", old))
+                    )
+                    self._write_text(f"{folder}/metadata", self._text("metadata", old))
+                for shift in (-1, 0, 1):  # before the last one, Spark wants its predecessor; after it, what was planned
+                    name = f"offsets/{number + shift}"
+                    if first + shift < 0 or not system.exists(hadoop_path(self._spark, f"{old}/{name}")[1]):
+                        continue
+                    text = self._forge(self._text(name, old), last + shift, places, seeded)
+                    self._write_text(f"{folder}/offsets/{first + shift}", text)
+                self._copy_sources(old, folder, places)
+        except Exception:
+            with contextlib.suppress(ConnectorError):
+                self._discard()
+            raise
+
+    def _forge(self, old: str, batch: int, places: list[int | None], seeded: str | None = None) -> str:
+        """Return an entry of the new log of offsets; see :func:`~riot_ops.spark.generation.forged_offsets`."""
+        where = f"the checkpoint {self.folder}, micro-batch {batch},"
+        return forged_offsets(old if seeded is None else seeded, old, places, where)
+
+    def _renumber(self, folder: str, number: int) -> None:
+        """Give the state of micro-batch 0 in a new checkpoint the version that another number has."""
+        system, path = hadoop_path(self._spark, f"{folder}/state")
+        files = system.listFiles(path, True) if system.exists(path) else None
+        found = []
+        while files is not None and files.hasNext():
+            found.append(files.next().getPath())
+        for one in found:
+            name = renumbered(one.getName(), number)
+            if name is not None and not system.rename(one, hadoop_path(self._spark, f"{one.getParent()}/{name}")[1]):
+                raise ConnectorError(f"the state {one} cannot be renamed to {name}")
+
+    def _next_folder(self) -> str:
+        return generation_folder(self.folder, self._number() + 1)
+
+    def _discard(self) -> None:
+        """Remove what was built of the next generation."""
         with self._translating_errors("written"):
-            system, path = hadoop_path(self._spark, folder)
+            self._delete(self._next_folder())
+
+    def _delete(self, *names: str) -> None:
+        for name in names:
+            system, path = hadoop_path(self._spark, name)
             system.delete(path, True)
-        new.build(self._spark, old, folder, f"{folder}/seed")
-        with self._translating_errors("written"):
-            seeded = self._text("offsets/0", folder)
-            for name in ("seed", "sources"):
-                system, path = hadoop_path(self._spark, f"{folder}/{name}")
-                system.delete(path, True)
-            first, where = last - self.base, f"the checkpoint {self.folder}"
-            for number in (0, 1):
-                name = f"offsets/{first + number}"
-                if number and not system.exists(hadoop_path(self._spark, f"{old}/{name}")[1]):
-                    continue
-                text = forged_offsets(seeded, self._text(name, old), places, where)
-                self._write_text(f"{folder}/offsets/{number}", text)
-            self._copy_sources(old, folder, places)
 
     def _copy_sources(self, old: str, new: str, places: list[int | None]) -> None:
         """Copy what Spark's own sources keep beside the log, such as the files that were seen."""
@@ -321,18 +353,28 @@ class SparkCheckpoint:
                     system, path = hadoop_path(self._spark, f"{folder}/{name}" if name else folder)
                     system.delete(path, True)
 
-    def _check(self, then: Manifest, now: Manifest) -> None:
+    def _outlook(self, flow: Graph, then: Manifest, now: Manifest, sources: Mapping[str, Any]) -> str:
+        """Return what ``restart="compatible"`` would do, for a refusal."""
+
+        def report() -> RestartReport:
+            planned, _ = self._plan_change(flow, then, now, sources)
+            return planned.with_lost({step: [*one.values()] for step, one in self._states().items()})
+
+        return outlook(report) if self.next_batch() else f"; or {HINT}"
+
+    def _check(self, then: Manifest, now: Manifest, would: Callable[[], str] = lambda: "") -> None:
+        """Refuse another query; ``would`` says what could be done."""
         for name in ("partitions", "order", "fuse"):
             old, new = getattr(then, name), getattr(now, name)
             if old != new:
                 raise StateError(
                     f"the checkpoint {self.folder} was written with {name}={old!r} and cannot be continued with "
-                    f"{new!r}; use the old value or a new checkpoint" + (f"; or {HINT}" if name != "order" else "")
+                    f"{new!r}; use the old value or a new checkpoint" + (would() if name != "order" else "")
                 )
         if differs := describe_difference(then.flow, now.flow) or describe_difference(then.state, now.state):
             raise StateError(
                 f"the checkpoint {self.folder} is of another dataflow: {differs}; "
-                f"use the old dataflow or a new checkpoint; or {HINT}"
+                f"use the old dataflow or a new checkpoint{would()}"
             )
 
     def next_batch(self) -> int:

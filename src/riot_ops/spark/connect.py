@@ -16,11 +16,13 @@ from pyspark.errors import PySparkException
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import Sink
+from riot_ops.graph.graph import Graph
 from riot_ops.runtime.checkpoint import MANIFEST
 from riot_ops.spark.batch_source import has_batch_frames
-from riot_ops.spark.checkpoint import Manifest, SparkCheckpoint
+from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.exceptions import find_cause
 from riot_ops.spark.locations import server_path
+from riot_ops.spark.manifest import Manifest
 from riot_ops.spark.query import Query
 
 if TYPE_CHECKING:
@@ -91,6 +93,9 @@ class ConnectCheckpoint(SparkCheckpoint):
         with self._translating_errors("read"):
             planned = bool(self._files(f"offsets/{batch - self.base}"))
         return self.ends(batch if planned else batch - 1, sources)
+
+    def _outlook(self, flow: Graph, then: Manifest, now: Manifest, sources: Mapping[str, Any]) -> str:
+        return ""  # a restart cannot change a query here
 
     def _remove(self, *names: str) -> None:
         pass  # no interface of Spark Connect removes files; Spark repeats what was planned, and the manifest is checked

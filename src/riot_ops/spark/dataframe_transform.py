@@ -51,6 +51,7 @@ from riot_ops.spark.blocks import (
     bucket_labels,
 )
 from riot_ops.spark.features import STATE_OVER_CONNECT, require, to_arrow_schema
+from riot_ops.spark.manifest import Manifest
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
@@ -217,6 +218,8 @@ class StageChain:
         For the packed blocks.
     owner : dict
         What must agree, besides the tasks, for a checkpoint to be continued.
+    notes : Manifest, optional
+        What a changed dataflow must know to continue from the checkpoint.
     """
 
     plan: Plan
@@ -224,6 +227,7 @@ class StageChain:
     partitions: int | None
     buffering: Buffering
     owner: dict[str, Any] = field(default_factory=dict)
+    notes: Manifest | None = None
 
     def query_owner(self) -> dict[str, Any]:
         """Return what must agree, in the state of each stage."""
@@ -254,7 +258,9 @@ class StageChain:
         for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:
-                processor = StageProcessor(self.plan, number, labels, run, self.order, buffering, owner=owner)
+                processor = StageProcessor(
+                    self.plan, number, labels, run, self.order, buffering, owner=owner, notes=self.notes
+                )
                 with stateful_workers(packed.sparkSession):
                     packed = grouped.transformWithStateInPandas(
                         pickled_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"

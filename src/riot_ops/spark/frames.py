@@ -6,7 +6,7 @@ The functions are lazy, DataFrames in and DataFrames out; only :meth:`Frames.wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,9 +43,11 @@ from riot_ops.spark.dataframe_transform import (
 from riot_ops.spark.driver_files import check_driver_files
 from riot_ops.spark.features import to_arrow_schema
 from riot_ops.spark.locations import current_generation, server_path
+from riot_ops.spark.manifest import describe_query
 from riot_ops.spark.session import core_count, default_partitions
 from riot_ops.spark.session_check import check_session, is_connect, refuse_connect
 from riot_ops.spark.types import spark_type
+from riot_ops.spark.user_checkpoint import UserCheckpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -152,9 +154,11 @@ def frames(
     unnumbered = {name for name, schema in schemas.items() if "seq" not in schema.names}
     order = resolve_order(flow, unnumbered, order)
     owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
-    chain = StageChain(plan(flow, fuse=fuse), ORDERS[order], partitions, buffering, owner)
+    stages, kinds = plan(flow, fuse=fuse), dict.fromkeys(bound, source_kind(first))
+    notes = describe_query(flow, stages, order, fuse, kinds) if streaming and keyed else None
+    chain = StageChain(stages, ORDERS[order], partitions, buffering, owner, notes)
     packed = chain.apply(bound, streaming)
-    return Frames(flow, packed, streaming, not unnumbered, (partitions, order, fuse), [*bound], chain.query_owner())
+    return Frames(flow, packed, streaming, not unnumbered, (partitions, order, fuse), kinds, chain.query_owner())
 
 
 class Frames(Mapping[str, "DataFrame"]):
@@ -170,7 +174,7 @@ class Frames(Mapping[str, "DataFrame"]):
     packed : DataFrame
         The packed blocks.
     restart : RestartReport or None
-        What ``write_each(…, restart="compatible")`` has kept of the checkpoint.
+        What ``restart="compatible"`` of :meth:`write_each` or :meth:`continue_from` has kept of the checkpoint.
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class Frames(Mapping[str, "DataFrame"]):
         streaming: bool,
         numbered: bool,
         options: tuple[int | None, str, str] = (None, "arrival", "coarse"),
-        sources: Sequence[str] = (),
+        kinds: Mapping[str, str] | None = None,
         owner: dict[str, Any] | None = None,
     ) -> None:
         schemas = flow.result_schemas()
@@ -189,7 +193,7 @@ class Frames(Mapping[str, "DataFrame"]):
         self._flow = flow
         self._streaming = streaming
         self._options = options
-        self._kinds = dict.fromkeys(sources, source_kind(packed))
+        self._kinds = dict(kinds or {})
         self._owner = owner or {}
         self.restart: RestartReport | None = None
         self._numbered = numbered
@@ -275,6 +279,62 @@ class Frames(Mapping[str, "DataFrame"]):
             writer = writer.trigger(processingTime=spark_interval(trigger))
         return writer.start()
 
+    def continue_from(self, checkpoint: str | Path, *, restart: Restart = "same") -> str:
+        """Return where a query that you start over these streams continues, for Spark's ``checkpointLocation``.
+
+        While nothing has changed that is ``checkpoint``. A changed dataflow continues in a folder below it, as the same
+        query of Spark's: Spark's numbers of micro-batches go on, so that its sinks write each once. Use it at every
+        start of the query, while the query does not run. It serves ``flow.transform(df)`` too, if both get the same
+        options.
+
+        Parameters
+        ----------
+        checkpoint : path or URI
+            That of the query. Each query has one of its own.
+        restart : "same" or "compatible", default "same"
+            As for :meth:`write_each`; the attribute ``restart`` says what is kept.
+
+        Returns
+        -------
+        str
+            The place of Spark's checkpoint.
+
+        Raises
+        ------
+        StateError
+            If the checkpoint is of another dataflow and ``restart`` is "same"; or if the state would be misread, or
+            cannot be moved because Spark's own operators in the query keep state as well.
+        ConfigError
+            For batch DataFrames, and over Spark Connect, which does not reach the checkpoint.
+        """
+        check_restart(restart, checkpoint)
+        if not self._streaming:
+            raise ConfigError("continue_from is for streaming DataFrames: a batch DataFrame has no checkpoint")
+        spark = self.packed.sparkSession
+        refuse_connect(is_connect(spark), "continue_from")
+        kept = UserCheckpoint(spark, checkpoint, self._kinds)
+        if kept.exists():
+            if restart == "compatible":
+                self._change(kept)
+            else:
+                kept.open(self._flow, *self._options, kinds=self._kinds)
+        return as_uri(checkpoint) if kept.location == kept.folder else kept.location
+
+    def _change(self, kept: SparkCheckpoint) -> None:
+        """Let these streams continue from the checkpoint of a dataflow that may differ."""
+        partitions, order, fuse = self._options
+        shuffles, sources = default_partitions(self.packed.sparkSession), dict.fromkeys(self._kinds)
+        self.restart = kept.change(
+            self._flow,
+            sources,
+            self._kinds,
+            partitions or shuffles,
+            order,
+            fuse,
+            owner=self._owner,
+            shuffle_partitions=shuffles,
+        )
+
     def _open(self, checkpoint: str | Path, restart: Restart) -> tuple[str, int]:
         """Return where Spark continues, and the number of the micro-batch that it calls 0."""
         spark = self.packed.sparkSession
@@ -288,14 +348,9 @@ class Frames(Mapping[str, "DataFrame"]):
         check_driver_files(spark, self._flow, checkpoint=kept.local if keyed else None)
         if kept.exists() and not kept.next_batch():
             kept.forget_dataflow()
-        partitions, order, fuse = self._options
         if restart == "compatible" and kept.exists():
-            n = default_partitions(spark)
-            sources = dict.fromkeys(self._kinds)
-            self.restart = kept.change(
-                self._flow, sources, self._kinds, partitions or n, order, fuse, owner=self._owner, shuffle_partitions=n
-            )
-        kept.open(self._flow, partitions, order, fuse, kinds=self._kinds)
+            self._change(kept)
+        kept.open(self._flow, *self._options, kinds=self._kinds)
         return (as_uri(checkpoint) if kept.location == kept.folder else kept.location), kept.base
 
 

@@ -8,9 +8,12 @@ dataflow: it puts the state of the steps that are kept into Spark's store, and s
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,24 +23,31 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import StateError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.plan import Plan, Stage
+from riot_ops.runtime.fingerprint import StepContract
 from riot_ops.runtime.repartition import repartition_state
-from riot_ops.runtime.restart import StepContract, kept_state
+from riot_ops.runtime.restart import kept_state
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.blocks import Block, Labels, blocks_to_batch
 from riot_ops.spark.dataframe_transform import chain_stages
+from riot_ops.spark.manifest import Manifest
 from riot_ops.spark.session import PARTITIONS, active_session, query_settings
 from riot_ops.spark.stage import ENDED_SOURCES, OWNER_BUCKET, SEED, SOURCE_END, StageProcessor
-from riot_ops.spark.state_reader import read_buckets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NewGeneration", "forged_offsets", "seed_blocks"]
+__all__ = ["NewGeneration", "forged_offsets", "renumbered", "seed_blocks", "with_watermark"]
 
 #: Version of Spark's offset log that is understood.
 LOG_VERSION = "v1"
 #: Offset of a source from which nothing has been read.
 NO_OFFSET = "-"
+#: Watermark of Spark's own in the logs of offsets and of commits.
+WATERMARK, NEXT_WATERMARK = "batchWatermarkMs", "nextBatchWatermarkMs"
+#: Name of a file with the first version of a state store.
+STATE_FILE = re.compile(r"1((?:_[^.]+)?\.(?:zip|changelog|snapshot|delta)(?:\..+)?)")
+#: Setting by which Spark writes changes instead of whole states.
+CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +68,7 @@ class NewGeneration:
         Its sources that had ended.
     layout : mapping
         Where the old query kept the state of each step: fields of the partition, and labels of the buckets.
-    owner : dict, optional
+    owner, notes : dict and Manifest, optional
         See :class:`~riot_ops.spark.stage.StageProcessor`.
     """
 
@@ -71,22 +81,23 @@ class NewGeneration:
     layout: Mapping[str, Mapping[str, Any]]
     shuffle_partitions: int
     owner: dict[str, dict[str, Any]] | None = None
+    notes: Manifest | None = None
 
-    def build(self, spark: SparkSession, old: str, new: str, seed: str) -> None:
-        """Run the micro-batch that puts the state of the checkpoint ``old`` into ``new``; both are Spark's.
+    def build(self, spark: SparkSession, blocks: list[Block], new: str, seed: str, renumbered: bool) -> None:
+        """Run the micro-batch that puts the state in ``blocks`` into ``new``, a checkpoint of Spark's.
 
-        ``seed`` is a folder for the state in between.
+        ``seed`` is a folder for the state in between. State that is ``renumbered`` later is written whole.
         """
-        found = read_buckets(spark, old) if self.kept else {}
-        blocks = seed_blocks(self, found, old)
         packed = blocks_to_batch(blocks)
-        with active_session(spark), query_settings(spark, {PARTITIONS: str(self.shuffle_partitions)}):
+        settings = {PARTITIONS: str(self.shuffle_partitions)} | ({CHANGELOG: "false"} if renumbered else {})
+        with active_session(spark), query_settings(spark, settings):
             spark.createDataFrame(pa.Table.from_batches([packed])).coalesce(1).write.mode("overwrite").parquet(seed)
             schema = spark.read.parquet(seed).schema
             frame = spark.readStream.schema(schema).parquet(seed)
             run = uuid.uuid4().hex
+            made = partial(StageProcessor, owner=self.owner, notes=self.notes)
             processors = [
-                StageProcessor(self.stages, number, self.labels, run, self.order, Buffering(), owner=self.owner)
+                made(self.stages, number, self.labels, run, self.order, Buffering())
                 for number in range(1, len(self.stages.shuffles) + 1)
             ]
             writer = chain_stages(spark, frame, processors).writeStream.format("noop")
@@ -151,8 +162,32 @@ def forged_offsets(seeded: str, old: str, places: Sequence[int | None], where: s
     -
     """
     version, settings, *_ = seeded.split("\n")
-    then, _, *offsets = old.rstrip("\n").split("\n")
+    then, before, *offsets = old.rstrip("\n").split("\n")
     if {version, then} != {LOG_VERSION}:
         raise StateError(f"{where} has an offset log of version {then}, only {LOG_VERSION} is understood")
     lines = [NO_OFFSET if place is None else offsets[place] for place in places]
+    if WATERMARK in (told := json.loads(before)):
+        settings = json.dumps({**json.loads(settings), WATERMARK: told[WATERMARK]}, separators=(",", ":"))
     return "\n".join([version, settings, *lines])
+
+
+def with_watermark(commit: str, old: str) -> str:
+    r"""Return an entry of the log of commits with the watermark of another.
+
+    >>> with_watermark('v1\n{"nextBatchWatermarkMs":0,"more":{}}', 'v1\n{"nextBatchWatermarkMs":5}')
+    'v1\n{"nextBatchWatermarkMs":5,"more":{}}'
+    """
+    version, text = commit.split("\n", 1)
+    _, before = old.split("\n", 1)
+    told = {name: value for name, value in json.loads(before).items() if name == NEXT_WATERMARK}
+    return f"{version}\n{json.dumps({**json.loads(text), **told}, separators=(',', ':'))}"
+
+
+def renumbered(name: str, number: int) -> str | None:
+    """Return the name that a file with the state of micro-batch 0 has as that of ``number``; None if it is no such.
+
+    >>> renumbered("1.zip", 7), renumbered("1_a-b.zip", 7), renumbered("000012-ab.sst", 7)
+    ('8.zip', '8_a-b.zip', None)
+    """
+    found = STATE_FILE.fullmatch(name)
+    return None if found is None else f"{number + 1}{found[1]}"

@@ -192,7 +192,7 @@ class Query(ReadableStreams):
         self.close()
 
     def close(self) -> None:
-        """Remove temporary files."""
+        """Remove temporary files, and let other processes write to the folders of a query that has ended."""
         self.summary.warn(ended=True)
         if not self._ended:
             self._ended = True
@@ -200,6 +200,8 @@ class Query(ReadableStreams):
         if self._setup.probe is not None:
             self._setup.probe.stop()
         shutil.rmtree(self._setup.temporary, ignore_errors=True)
+        if not is_active(self.streaming):
+            self._lock.release()
 
     def __getitem__(self, stream: str) -> pa.Table:
         """Read the records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""

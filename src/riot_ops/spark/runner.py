@@ -199,7 +199,7 @@ def start(
             settings = block_batch_settings(spark)
         elif not settings:
             buffering = fit_buffering(buffering, spark)
-        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run, kinds)
+        stages, partitions = spark_checkpoint.open(flow, partitions, order, fuse, run, kinds, bound)
         if first:
             _start_sinks(spark, targets, "resume", first)
         driver_sinks = {

@@ -31,11 +31,13 @@ from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference
 from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, blocks_to_frame
+from riot_ops.spark.manifest import Manifest, state_layout
 from riot_ops.spark.sink import SinkRoutes
 
 __all__ = [
     "ENDED_SOURCES",
     "HEAD_KEY",
+    "NOTES_KEY",
     "OWNER_BUCKET",
     "SEED",
     "SOURCE_END",
@@ -66,7 +68,7 @@ class StageProcessor:
 
     Tasks emit the records that they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks
     are emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
-    ``OWNER_BUCKET`` and must not change.
+    ``OWNER_BUCKET`` and must not change. Beside it stand the ``notes``, from which a changed dataflow can continue.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class StageProcessor:
         sources: frozenset[str] = frozenset(),
         sink_routes: SinkRoutes | None = None,
         owner: dict[str, dict[str, Any]] | None = None,
+        notes: Manifest | None = None,
     ) -> None:
         self._plan = plan
         self.stages = {stage.index: stage for stage in plan.shuffles[shuffle - 1]}
@@ -90,6 +93,7 @@ class StageProcessor:
         self._sources = sources
         self._sink_routes: Any = sink_routes  # a fragment has others in each micro-batch
         self._owner = owner or {}
+        self._notes = notes
 
     def process(self, bucket: int, rows: Iterator[Any], variable: Any) -> Iterator[Any]:
         """Run the stage of a bucket, with its state in Spark's state variable."""
@@ -114,6 +118,10 @@ class StageProcessor:
                 )
         else:
             variable.updateValue(HEAD_KEY, (msgspec.json.encode(self._owner),))
+        if self._notes is not None and not variable.containsKey(NOTES_KEY):
+            layout = state_layout(self._plan, self._labels)
+            notes = msgspec.structs.replace(self._notes, layout=layout)
+            variable.updateValue(NOTES_KEY, (msgspec.json.encode(notes.with_checksum()),))
 
     def _process(self, bucket: int, blocks: list[Block], variable: Any) -> Iterator[Any]:
         chain = StateChain(variable, self._run, (self._stage.index, bucket))
@@ -240,6 +248,8 @@ def merge_batches(batches: Sequence[tuple[int, int, pa.RecordBatch]]) -> list[tu
 ENDED_SOURCES = ""
 #: The generation of the head, before those of all links.
 HEAD_KEY = (-1,)
+#: In the bucket of the owner, the generation of the notes on the query.
+NOTES_KEY = (-2,)
 
 #: A worker keeps the engines of this many queries, and of all that it has run for within this many seconds.
 CACHED_QUERIES, CACHED_SECONDS = 4, 60.0

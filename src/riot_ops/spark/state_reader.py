@@ -18,13 +18,13 @@ from riot_ops.runtime.snapshot import unpack_snapshot
 from riot_ops.runtime.state_table import concat_tables, read_checkpoint_state, state_of_step, state_table
 from riot_ops.spark.locations import current_generation, generation_folder, server_path
 from riot_ops.spark.session_check import is_connect
-from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, OWNER_BUCKET, Head, Link
+from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, NOTES_KEY, OWNER_BUCKET, Head, Link
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["read_buckets", "read_state"]
+__all__ = ["read_buckets", "read_notes", "read_state", "refuse_other_state"]
 
 #: Snapshots of each step in a part of the state, in order.
 Snapshots = dict[str, list[bytes]]
@@ -85,12 +85,41 @@ def _of_query(spark: SparkSession, folder: str, step: str) -> pa.Table:
 
 def read_buckets(spark: SparkSession, folder: str) -> dict[str, dict[int, list[bytes]]]:
     """Return the snapshots of each step by bucket, as of the last committed micro-batch of a query's checkpoint."""
+    refuse_other_state(spark, folder)
     found: dict[str, dict[int, list[bytes]]] = {}
     for number, variable in _operators(spark, folder):
         for bucket, snapshots in _bucket_snapshots(_rows(spark, folder, number, variable), folder):
             for step, data in snapshots.items():
                 found.setdefault(step, {})[bucket] = data
     return found
+
+
+def read_notes(spark: SparkSession, folder: str) -> tuple[dict[str, Any], bytes] | None:
+    """Return owner and notes in the state of a query that the user started; None if it has none."""
+    for number, variable in _operators(spark, folder):
+        if variable == "chain":
+            own = {at: bytes(data) for bucket, at, data in _rows(spark, folder, number, variable) if bucket < 0}
+            if NOTES_KEY[0] in own:
+                return json.loads(own[HEAD_KEY[0]]), own[NOTES_KEY[0]]
+    return None
+
+
+def refuse_other_state(spark: SparkSession, folder: str) -> None:
+    """Raise :class:`StateError` if operators that are not ours keep state in the checkpoint of a query."""
+    try:
+        rows = spark.read.format("state-metadata").load(folder).select("operatorName", "operatorProperties").collect()
+    except Exception as error:  # of PySpark or of Py4J
+        raise _unreadable(folder, error) from None
+    if other := sorted({name for name, text in rows if not _variables(text)}):
+        raise StateError(
+            f"the checkpoint {folder} has state of Spark's own operators ({', '.join(other)}), which cannot be moved: "
+            "start the changed query with a new checkpoint, or write the stream first and do the rest in another query"
+        )
+
+
+def _variables(text: str | None) -> set[str]:
+    """Return the names of our state variables in the properties of an operator."""
+    return {v["stateName"] for v in json.loads(text or "{}").get("stateVariables", ())} & {"chain", "state"}
 
 
 def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
@@ -101,8 +130,7 @@ def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
         raise _unreadable(folder, error) from None
     found = set()
     for number, text in rows:
-        variables = {v["stateName"] for v in json.loads(text or "{}").get("stateVariables", ())}
-        found |= {(number, name) for name in variables & {"chain", "state"}}
+        found |= {(number, name) for name in _variables(text)}
     if not found:
         raise StateError(f"{folder} is no checkpoint of a query with state of this library's tasks")
     return sorted(found)
