@@ -101,7 +101,8 @@ def check_driver_files(
     if is_one_process(spark):
         return
     _refuse_memory(flow, sinks or {})
-    found, servers = list(files_of_tasks(flow)), []
+    found = list(files_of_tasks(flow))
+    servers: list[DriverServer] = []
     for node in flow.nodes_of_kind("task"):
         found += files_of_options(node.task, f"the step {node.id!r}", certificates=False)
         servers += servers_of(node.task, f"the step {node.id!r}")
