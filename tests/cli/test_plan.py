@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 import riot_ops as ro
@@ -43,7 +44,9 @@ def test_what_is_extrapolated_is_said():
     assert "partitions" in text and "partitions" not in str(size_for("flow", LOCAL, 100, 1000))
 
 
-@pytest.mark.parametrize("values", [(0, 1, 2), (float("nan"), 1, 2), (1, 0, 2), (1, 1, 0.5)])
+@pytest.mark.parametrize(
+    "values", [(0, 1, 2), (float("nan"), 1, 2), (1, 0, 2), (1, 1, 0.5), (2e12, 1, 2), (1, 2 * 10**12, 2), (1, 1, 1001)]
+)
 def test_a_load_that_cannot_be_is_refused(values):
     with pytest.raises(ConfigError, match=r"--(rate|keys|head-room) must be"):
         size_for("flow", LOCAL, *values)
@@ -62,13 +65,53 @@ def test_state_per_key_is_that_of_the_engine():
         return {"city": ro.streams.city(sensors=keys, messages=messages)}
 
     measured = calibrate(flow, sources, (20, 40), 400)
-    assert asked == [(20, 40), (20, 400), (40, 400)]
+    assert asked == [(20, 40), (20, 200), (20, 400), (40, 400)]
     smooth, count = measured.steps
     assert smooth.step == "smooth" and smooth.keys(1000) == pytest.approx(5000, rel=0.1)
     assert (count.step, count.keys_per_key, count.other_keys) == ("count", 0, 5)
     assert 20 < smooth.stored_bytes < smooth.memory_bytes < 2000
     assert measured.cpu_seconds > 0 and measured.base_bytes > 10e6
     assert measured.runner == "local" and measured.keys == (20, 40) and measured.messages == 400
+
+
+def test_state_that_still_grows_is_said():
+    """100 records of each key: a window of a week is not full, one of 4 records is, and a count has none."""
+    flow = ro.Dataflow("growth")
+    city = flow.source("city") >> t.ParseSenML(schema="city")
+    for size, id in (("7d", "long"), (4, "short")):
+        window = city.key_by("sensor_id", "obs_type").window(ro.windows.Sliding(size))
+        flow.sink(f"out_{id}", window.agg(mean=("value", "mean"), id=id))
+    flow.sink("out", city.to(t.RunningCount(by=("sensor_id",)), id="count"))
+    measured = calibrate(flow, lambda keys, n: {"city": ro.streams.city(sensors=keys, messages=n)}, (20, 40), 2000)
+    growing = {step.step: step.growth_bytes for step in measured.steps}
+    assert 16 <= growing["long"] < 100 and growing["short"] == growing["count"] == 0  # a time and a value at least
+    (text,) = (text for text in size_for("growth", measured, 10, 20).extrapolated if "still grew" in text)
+    assert text.startswith("long: its state still grew after 100 records of each key, by ")
+
+
+def test_what_was_not_measured_is_said(caplog):
+    flow = ro.Dataflow("gaps")
+    for name in ("a", "b"):
+        flow.sink(f"out_{name}", flow.source(name).to(t.ParseSenML(schema="city"), id=f"parse_{name}"))
+    rows = ro.streams.city(sensors=2, messages=3).lines(0, 3).to_pydict()
+    rows = pa.table(rows | {"payload": [rows["payload"][0], b"x", b"y"]})
+    empty = rows.slice(0, 0)
+    measured = calibrate(flow, lambda keys, n: {"a": rows, "b": empty}, (), 100)
+    rejected, missing = measured.gaps
+    assert rejected.startswith("the step 'parse_a' rejected 2 of 3 records (malformed 2)") and not caplog.records
+    assert missing == "the source 'b' and its steps: it had no records; --input b=FILE gives it some"
+    assert "not measured\n  the step 'parse_a'" in str(size_for("gaps", measured, 1, 1))
+
+
+def test_text_is_as_wide_as_a_terminal():
+    size = size_for("flow", LOCAL, 1e12, 10**12)
+    assert max(map(len, str(size).splitlines())) <= 80
+    assert "PiB" in str(size) and "cores       100,000,000 " in str(size)
+    assert any("more cores than the" in text and "--runner spark" in text for text in size.extrapolated)
+    assert not any("more cores" in text for text in size_for("flow", SPARK, 1e12, 10).extrapolated)
+    without = Calibration("local", 10_000, (), 50e-6, 0.0, 200e6, 0.0, ())
+    text = str(size_for("flow", without, 0.25, 10**6))
+    assert "0.25 messages/s" in text and "state none" in text and "no step has kept state" in text
 
 
 def test_command_prints_the_size(tmp_path):
@@ -101,6 +144,10 @@ def test_command_prints_the_size(tmp_path):
     [
         (("stats", "--rate", "7"), "needs both --rate and --keys"),
         (("stats", "--keys", "7"), "needs both --rate and --keys"),
+        (("stats", "--messages", "500"), "--messages is for the size of a deployment"),
+        (("stats", "--head-room", "3"), "--head-room is for the size of a deployment"),
+        (("stats", "--rate", "7", "--keys", "7", "--fuse", "coarse"), "--fuse is for the stages"),
+        (("tests/data", "--rate", "7", "--keys", "7"), "unknown application"),
         (("stats", "--json"), "--json is for the size of a deployment"),
         (("stats", "--runner", "spark"), "--runner is for the size of a deployment"),
         (("stats", "--rate", "7", "--keys", "7", "--runner", "flink"), "--runner must be spark or local"),
@@ -125,3 +172,9 @@ def test_size_on_spark_is_measured_there():
     assert found["partitions"] == found["cores"] and measured["runner"] == "spark"
     assert 0 < measured["batch_seconds"] < 60 and measured["core_bytes"] > 50e6 and measured["base_bytes"] > 200e6
     assert 1e-7 < measured["cpu_seconds"] < 1e-2
+
+
+def test_a_descriptor_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "flow.json").write_bytes(b"\xff\xfe")
+    code, _, error = failure("plan", str(tmp_path / "flow.json"))
+    assert code != 0 and "flow.json cannot be read: 'utf-8' codec" in str(error)

@@ -59,7 +59,13 @@ def plan(
     """Show the stages in which Spark runs a dataflow; with --rate and --keys the size of a deployment."""
     flow = build_dataflow(name, stream, task)
     if rate is None and keys is None:
-        for option, given in (("--input", bool(inputs)), ("--json", as_json), ("--runner", runner != "local")):
+        for option, given in (
+            ("--input", bool(inputs)),
+            ("--json", as_json),
+            ("--runner", runner != "local"),
+            ("--head-room", head_room != 2.0),
+            ("--messages", messages is not None),
+        ):
             if given:
                 raise ConfigError(f"{option} is for the size of a deployment: give --rate and --keys")
         print(flow.plan(fuse=cast("Any", fuse)))
@@ -69,6 +75,8 @@ def plan(
     if rate is None or keys is None:
         raise ConfigError("the size of a deployment needs both --rate and --keys")
     check_load(rate, keys, head_room)
+    if fuse != "exact":
+        raise ConfigError("--fuse is for the stages of a dataflow: leave it out where --rate and --keys are given")
     if runner not in ("local", "spark"):
         raise ConfigError(f"--runner must be spark or local, got {runner!r}")
     if messages is None:
@@ -143,5 +151,9 @@ def build_dataflow(name: str, stream: str | None, task: str | None) -> Dataflow:
     if path.suffix == ".json":
         if not path.exists():
             raise ConfigError(f"no such file: {name}")
-        return Dataflow.from_json(path.read_text(encoding="utf-8"))
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name} cannot be read: {error}") from None
+        return Dataflow.from_json(text)
     raise ConfigError(f"unknown application {name!r}; known are {', '.join(BUILDERS)}{did_you_mean(name, BUILDERS)}")

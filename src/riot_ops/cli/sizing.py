@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
+import os
 import resource
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +22,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.dataflow import Dataflow
+from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.engine import Engine
 
 __all__ = ["Calibration", "DiscardSink", "Size", "StepState", "calibrate", "check_load", "size_for"]
@@ -31,6 +36,13 @@ TRIGGER_SECONDS = 1.0
 COPIES = 1
 #: Spark keeps a base and deltas that weigh as much, of each version that it has not deleted yet.
 STORED_VERSIONS = 2
+
+#: Largest rate and number of keys: far beyond what there is, and numbers stay readable.
+MAX_LOAD = 10**12
+#: Growth of a step's state per key, between half the messages and all of them, from which the state is not full.
+GROWTH = 1.05
+#: Width of the lines of a size.
+WIDTH = 80
 
 #: Builds the sources of a run for a number of sensors (None: as the data has them) and of messages.
 Sources = Callable[[int | None, int], Mapping[str, Any]]
@@ -48,6 +60,10 @@ class StepState:
         Keys that it has besides.
     memory_bytes, stored_bytes : float
         Bytes per key in memory, and in a checkpoint.
+    records_per_key : float
+        Records of each key of the step in the run with the fewest keys.
+    growth_bytes : float
+        Stored bytes by which each further record of a key added to its state there; 0 if it was full.
     """
 
     step: str
@@ -55,6 +71,8 @@ class StepState:
     other_keys: float
     memory_bytes: float
     stored_bytes: float
+    records_per_key: float = 0.0
+    growth_bytes: float = 0.0
 
     def keys(self, keys: int) -> float:
         """Return the number of keys of the step for that of the stream."""
@@ -79,6 +97,8 @@ class Calibration:
     base_bytes, core_bytes : float
         Memory without state: once (in process, or the JVM of an executor), and of the Python processes of each core.
     steps : tuple of StepState
+    gaps : tuple of str
+        What the figures lack, in words: records that steps rejected, and sources without records.
     """
 
     runner: str
@@ -89,6 +109,7 @@ class Calibration:
     base_bytes: float
     core_bytes: float
     steps: tuple[StepState, ...]
+    gaps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,21 +151,21 @@ class Size:
         m = self.measured
         where = "in one process" if self.runner == "local" else "on Spark"
         lines = [
-            f"dataflow {self.flow!r} {where}, {self.rate:,.0f} messages/s, {self.keys:,} keys, "
+            f"dataflow {self.flow!r} {where}, {_number(self.rate)} messages/s, {self.keys:,} keys, "
             f"head room {self.head_room:g}",
-            f"  cores       {self.cores}   ({self.utilization:.0%} busy)",
+            f"  cores       {self.cores:,}   ({self.utilization:.0%} busy)",
         ]
         if self.runner == "spark":
             lines += [
-                f"  partitions  {self.partitions}",
-                f"  executors   {self.executors} of up to {EXECUTOR_CORES} cores",
+                f"  partitions  {self.partitions:,}",
+                f"  executors   {self.executors:,} of up to {EXECUTOR_CORES} cores",
             ]
         lines += [
             f"  memory      {_bytes(self.memory_bytes)}, of it state {_bytes(self.state_bytes)}",
             f"  checkpoint  {_bytes(self.checkpoint_bytes)}",
             f"measured here, with {m.messages:,} messages"
             + (f" of {' and '.join(f'{n:,}' for n in m.keys)} keys" if m.keys else ""),
-            f"  {1 / m.cpu_seconds:,.0f} messages/s per core ({m.cpu_seconds * 1e6:.3g} µs of CPU each)",
+            f"  {_number(1 / m.cpu_seconds)} messages/s per core ({m.cpu_seconds * 1e6:.3g} µs of CPU each)",
             f"  {_bytes(m.base_bytes)} without state"
             + (f", and {_bytes(m.core_bytes)} of Python processes per core" if m.core_bytes else ""),
         ]
@@ -155,18 +176,38 @@ class Size:
                 f"  {one.step}: {one.memory_bytes:,.0f} bytes per key, {one.stored_bytes:,.0f} stored; "
                 f"{one.keys(self.keys):,.0f} keys here"
             )
-        return "\n".join([*lines, "extrapolated", *(f"  {text}" for text in self.extrapolated)])
+        if m.gaps:
+            lines += ["not measured", *(f"  {text}" for text in m.gaps)]
+        lines += ["extrapolated", *(f"  {text}" for text in self.extrapolated)]
+        return "\n".join(
+            part
+            for line in lines
+            for part in textwrap.wrap(
+                line, WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+            )
+        )
+
+
+def _number(number: float) -> str:
+    """Write a number.
+
+    >>> _number(7000), _number(0.25), _number(12.5)
+    ('7,000', '0.25', '12.5')
+    """
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _bytes(number: float) -> str:
     """Write a number of bytes.
 
-    >>> _bytes(0), _bytes(2048), _bytes(3.5 * 2**30)
-    ('0 KiB', '2 KiB', '3.5 GiB')
+    >>> _bytes(0), _bytes(2048), _bytes(1010 << 20), _bytes(3.5 * 2**30), _bytes(5 << 60)
+    ('none', '2 KiB', '0.986 GiB', '3.5 GiB', '5,120 PiB')
     """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
+    if not number:
+        return "none"
+    for power, unit in ((50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB")):
+        if number >= 1000 << power - 10:
+            return f"{_number(number / (1 << power))} {unit}"
     return f"{number / 1024:.3g} KiB"
 
 
@@ -178,6 +219,9 @@ def check_load(rate: float, keys: int, head_room: float) -> None:
         raise ConfigError(f"--keys must be a whole number >= 1, got {keys!r}")
     if not (math.isfinite(head_room) and head_room >= 1):
         raise ConfigError(f"--head-room must be a number >= 1, got {head_room!r}")
+    for name, number, most in (("rate", rate, MAX_LOAD), ("keys", keys, MAX_LOAD), ("head-room", head_room, 1000)):
+        if number > most:
+            raise ConfigError(f"--{name} must be at most {most:,}, got {number:,}")
 
 
 def size_for(name: str, measured: Calibration, rate: float, keys: int, head_room: float = 2.0) -> Size:
@@ -216,11 +260,24 @@ def size_for(name: str, measured: Calibration, rate: float, keys: int, head_room
     notes = []
     if measured.steps and keys not in measured.keys:
         notes.append(f"the state of {keys:,} keys, in proportion to the measured ones")
+    if not measured.steps:
+        notes.append("nothing for more keys: no step has kept state")
+    for step in measured.steps:
+        if step.growth_bytes:
+            notes.append(
+                f"{step.step}: its state still grew after {_number(step.records_per_key)} records of each key, by "
+                f"{_number(step.growth_bytes)} stored bytes per record: a window that holds more takes more"
+            )
     if measured.steps and measured.keys:
         each = measured.messages / measured.keys[-1]
-        notes.append(f"state per key, as after {each:,.0f} messages of each: long windows hold more later")
+        notes.append(f"state per key, as after {_number(each)} messages of each: long windows hold more later")
+    elif measured.steps:
+        notes.append("state per key, as the records given leave it: with more records of each key it may be larger")
+    here = os.cpu_count() or 1
+    if not spark and cores > here:
+        notes.append(f"more cores than the {here} of this machine; --runner spark has the size for several machines")
     if cores > 1:
-        notes.append(f"{cores} cores, as {cores} times one; skewed keys, a slow sink and the network take more")
+        notes.append(f"{cores:,} cores, as {cores:,} times one; skewed keys, a slow sink and the network take more")
     notes.append("the rate, as on this machine: another processor has another one")
     return Size(
         flow=name,
@@ -245,11 +302,13 @@ def size_for(name: str, measured: Calibration, rate: float, keys: int, head_room
 
 @dataclass(frozen=True)
 class _Run:
-    """One run in process: its messages and CPU, and keys, bytes in memory and bytes stored of each keyed step."""
+    """One run in process: messages, CPU, and of each keyed step keys, bytes in memory, bytes stored, and records."""
 
     messages: int
     cpu_seconds: float
     steps: Mapping[str, tuple[int, int, int]]
+    gaps: tuple[str, ...]
+    records: Mapping[str, int]
 
 
 def calibrate(
@@ -268,24 +327,37 @@ def calibrate(
         Messages of a run.
     runner : "local" or "spark", default "local"
     """
-    with tempfile.TemporaryDirectory(prefix="riot_ops-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix="riot_ops-plan-") as folder, _without_warnings():
         sizes: list[int | None] = [*keys] or [None]
         _run(flow, sources(sizes[0], max(1, messages // 10)), Path(folder))  # compiles the kernels
+        half = _run(flow, sources(sizes[0], max(1, messages // 2)), Path(folder)) if keys else None
         runs = [_run(flow, sources(size, messages), Path(folder)) for size in sizes]
-        steps = _steps(runs, keys)
+        steps = _steps(runs, keys, half)
         base = float(_peak_bytes() - sum(held for _, held, _ in runs[-1].steps.values()))
         read = runs[-1].messages
         if not read:
             raise ConfigError("the size of a deployment needs records to measure with, and there are none")
         cpu = min(run.cpu_seconds / run.messages for run in runs)
         if runner == "local":
-            return Calibration("local", read, tuple(keys), cpu, 0.0, base, 0.0, steps)
+            return Calibration("local", read, tuple(keys), cpu, 0.0, base, 0.0, steps, runs[-1].gaps)
         per_message, batch, jvm, python = _on_spark(flow, sources, sizes[-1], messages)
     # Spark runs the same steps, so that less than in process is an error of measurement
-    return Calibration("spark", read, tuple(keys), max(per_message, cpu), batch, jvm, python, steps)
+    return Calibration("spark", read, tuple(keys), max(per_message, cpu), batch, jvm, python, steps, runs[-1].gaps)
 
 
-def _steps(runs: Sequence[_Run], keys: Sequence[int]) -> tuple[StepState, ...]:
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the runs from warning of rejected records each time: the size says it once."""
+    log = logging.getLogger("riot_ops")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _steps(runs: Sequence[_Run], keys: Sequence[int], half: _Run | None) -> tuple[StepState, ...]:
     found = []
     most = max((held for held, _, _ in runs[-1].steps.values()), default=0)
     for step, (held, memory, stored) in runs[-1].steps.items():
@@ -297,8 +369,20 @@ def _steps(runs: Sequence[_Run], keys: Sequence[int]) -> tuple[StepState, ...]:
             other = held - slope * keys[-1]
         else:  # the step with the most keys has as many as the stream
             slope, other = held / most, 0.0
-        found.append(StepState(step, slope, max(0.0, other), memory / held, stored / held))
+        each, growth = (0.0, 0.0) if half is None else _growth(step, half, runs[0])
+        found.append(StepState(step, slope, max(0.0, other), memory / held, stored / held, each, growth))
     return tuple(found)
+
+
+def _growth(step: str, half: _Run, run: _Run) -> tuple[float, float]:
+    """Return the records of each key of a step, and by how much each of the last ones let its state grow."""
+    (before, _, less), (held, _, stored) = half.steps.get(step, (0, 0, 0)), run.steps[step]
+    if not before or not held or before * 1.1 < held:  # with new keys the state per key says nothing
+        return run.records.get(step, 0) / max(held, 1), 0.0
+    each = run.records.get(step, 0) / held
+    further = each - half.records.get(step, 0) / before
+    grown = stored / held - less / before
+    return each, grown / further if further > 0 and stored / held > GROWTH * less / before else 0.0
 
 
 def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
@@ -318,8 +402,20 @@ def _run(flow: Dataflow, sources: Mapping[str, Any], folder: Path) -> _Run:
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     seconds = time.process_time() - began
     states = {name: state for engine in engines for name, state in engine.states.items()}
+    read = {step: taken for step, (taken, _) in result.summary.steps.items()}
     held = {n: (state.size, state.nbytes, len(state.snapshot())) for n, state in states.items()}
-    return _Run(result.summary.messages, seconds, held)
+    return _Run(result.summary.messages, seconds, held, _gaps(result.summary, sources), read)
+
+
+def _gaps(summary: Summary, sources: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say in words what a run has not processed."""
+    found = [f"{text.partition(':')[0]}: what they cost, and their state" for text in summary.warnings()]
+    found += [
+        f"the source {name!r} and its steps: it had no records; --input {name}=FILE gives it some"
+        for name, source in sources.items()
+        if isinstance(source, pa.Table) and not source.num_rows
+    ]
+    return tuple(found)
 
 
 class DiscardSink(Sink):
