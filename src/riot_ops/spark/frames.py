@@ -313,7 +313,8 @@ class Frames(Mapping[str, "DataFrame"]):
         spark = self.packed.sparkSession
         refuse_connect(is_connect(spark), "continue_from")
         kept = UserCheckpoint(spark, checkpoint, self._kinds)
-        if kept.exists():
+        keyed = any(isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task"))
+        if kept.exists() and (keyed or kept.keeps_state()):  # else Spark's own restart takes any dataflow
             if restart == "compatible":
                 self._change(kept)
             else:

@@ -24,7 +24,7 @@ from riot_ops.spark.types import spark_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["read_buckets", "read_notes", "read_state", "refuse_other_state"]
+__all__ = ["has_own_state", "read_buckets", "read_notes", "read_state"]
 
 #: Snapshots of each step in a part of the state, in order.
 Snapshots = dict[str, list[bytes]]
@@ -85,7 +85,7 @@ def _of_query(spark: SparkSession, folder: str, step: str) -> pa.Table:
 
 def read_buckets(spark: SparkSession, folder: str) -> dict[str, dict[int, list[bytes]]]:
     """Return the snapshots of each step by bucket, as of the last committed micro-batch of a query's checkpoint."""
-    refuse_other_state(spark, folder)
+    _refuse_other_state(spark, folder)
     found: dict[str, dict[int, list[bytes]]] = {}
     for number, variable in _operators(spark, folder):
         for bucket, snapshots in _bucket_snapshots(_rows(spark, folder, number, variable), folder):
@@ -96,7 +96,7 @@ def read_buckets(spark: SparkSession, folder: str) -> dict[str, dict[int, list[b
 
 def read_notes(spark: SparkSession, folder: str) -> tuple[dict[str, Any], bytes] | None:
     """Return owner and notes in the state of a query that the user started; None if it has none."""
-    for number, variable in _operators(spark, folder):
+    for number, variable in _own_operators(spark, folder):
         if variable == "chain":
             own = {at: bytes(data) for bucket, at, data in _rows(spark, folder, number, variable) if bucket < 0}
             if NOTES_KEY[0] in own:
@@ -104,7 +104,7 @@ def read_notes(spark: SparkSession, folder: str) -> tuple[dict[str, Any], bytes]
     return None
 
 
-def refuse_other_state(spark: SparkSession, folder: str) -> None:
+def _refuse_other_state(spark: SparkSession, folder: str) -> None:
     """Raise :class:`StateError` if operators that are not ours keep state in the checkpoint of a query."""
     try:
         rows = spark.read.format("state-metadata").load(folder).select("operatorName", "operatorProperties").collect()
@@ -123,17 +123,24 @@ def _variables(text: str | None) -> set[str]:
 
 
 def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
-    """Return the numbers of our operators in a query with the names of their state variables."""
+    """Return the numbers of our operators in a query with the names of their state variables; it must have some."""
+    found = _own_operators(spark, folder)
+    if not found:
+        raise StateError(f"{folder} is no checkpoint of a query with state of this library's tasks")
+    return found
+
+
+def _own_operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
     try:
         rows = spark.read.format("state-metadata").load(folder).select("operatorId", "operatorProperties").collect()
     except Exception as error:  # of PySpark or of Py4J
         raise _unreadable(folder, error) from None
-    found = set()
-    for number, text in rows:
-        found |= {(number, name) for name in _variables(text)}
-    if not found:
-        raise StateError(f"{folder} is no checkpoint of a query with state of this library's tasks")
-    return sorted(found)
+    return sorted({(number, name) for number, text in rows for name in _variables(text)})
+
+
+def has_own_state(spark: SparkSession, folder: str) -> bool:
+    """Whether a query, in whose checkpoint there is state, has some of this library's tasks."""
+    return bool(_own_operators(spark, folder))
 
 
 def _rows(spark: SparkSession, folder: str, operator: int, variable: str) -> list[tuple[Any, ...]]:

@@ -17,7 +17,7 @@ from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.locations import generation_folder
 from riot_ops.spark.manifest import FORMAT, Manifest
 from riot_ops.spark.session import PARTITIONS
-from riot_ops.spark.state_reader import read_notes, refuse_other_state
+from riot_ops.spark.state_reader import has_own_state, read_notes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,17 +43,21 @@ class UserCheckpoint(SparkCheckpoint):
         """Number of the micro-batch that Spark calls 0."""
         return 0
 
+    def keeps_state(self) -> bool:
+        """Whether the query that has written the checkpoint had steps with state."""
+        with self._translating_errors("read"):
+            system, path = self._hadoop("state")
+            found = bool(system.exists(path))
+        return found and has_own_state(self._spark, self.location)
+
     def _read(self) -> Manifest:
         if self._number():
             return super()._read()
         with self._translating_errors("read"):
             settings = json.loads(self._text(f"offsets/{self.next_batch() - 1}").split("\n")[1])
-            system, path = self._hadoop("state")
-            keeps_state = bool(system.exists(path))
         shuffles = int(settings["conf"][PARTITIONS])
-        if not keeps_state:  # a dataflow without state, of which nothing is known but its sources
+        if not self.keeps_state():  # nothing is known of the dataflow but its sources
             return Manifest(FORMAT, shuffles, "arrival", "coarse", {}, {}, sources=self._kinds)
-        refuse_other_state(self._spark, self.location)
         found = read_notes(self._spark, self.location)
         if found is None:
             raise StateError(
