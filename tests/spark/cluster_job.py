@@ -19,7 +19,7 @@ from riot_ops.streams.dspbench.adverts import AdvertsSource
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
 from riot_ops.testing.services import Mosquitto, Moto, free_port
-from riot_ops.testing.spark_cluster import SparkCluster
+from riot_ops.testing.spark_cluster import EXECUTOR, SparkCluster
 from tests.connectors.mqtt.tools import Listener, apply
 
 WAIT = "6min"
@@ -257,7 +257,26 @@ def shipped(cluster: SparkCluster, spark, folder: Path) -> None:
     assert rows(query["smooth"]) == rows(smoothing().run(source)["smooth"])
 
 
-SCENARIOS = {one.__name__: one for one in (executor, refusals, stats, windows, pred, shipped)}
+def master(cluster: SparkCluster, spark, folder: Path) -> None:
+    """The master is lost and returns, a worker is added: the query goes on, and both take part in it."""
+    source = ro.streams.city(sensors=5, messages=1500)
+    query = smoothing().start(spark, source, checkpoint=cluster.shared / "master", max_records=50, partitions=2)
+    wait_for_batch(query, 1)
+    cluster.kill_master()
+    assert cluster.processes()["master"] is False
+    wait_for_batch(query, 4)  # the executors work without it
+    cluster.start_master()
+    cluster.add_worker()
+    assert cluster.kill_executor(0) == 1  # only a master that knows the job starts another one
+    until = time.monotonic() + 120
+    while not (cluster.machines[0].pids(EXECUTOR) and cluster.machines[-1].pids(EXECUTOR)):
+        assert time.monotonic() < until, "no executor on the new worker, or none again"
+        time.sleep(0.1)
+    query.wait(WAIT)
+    assert rows(query["smooth"]) == rows(smoothing().run(source)["smooth"])
+
+
+SCENARIOS = {one.__name__: one for one in (executor, refusals, stats, windows, pred, shipped, master)}
 #: Where an archive with riot_ops is unpacked, in the working folder of an executor.
 SITE = "shipped-site"
 

@@ -56,6 +56,12 @@ def test_drivers_disk_is_refused(tmp_path):
 
 @needs_separate_disks
 @pytest.mark.slow
+def test_master_returns_and_a_worker_is_added(tmp_path):
+    run(tmp_path, "master", NUMBA_DISABLE_JIT="1")
+
+
+@needs_separate_disks
+@pytest.mark.slow
 def test_prediction_of_plan(tmp_path):
     """CPU per message and stored state of three sizes, within a factor that other work on the machine explains."""
     command = [sys.executable, "-m", "riot_ops", "plan", "stats", "--rate", "7000", "--keys", "2000"]

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
 
-__all__ = ["Machine", "Network", "can_isolate_folders", "can_isolate_networks"]
+__all__ = ["Machine", "Network", "can_isolate_folders", "can_isolate_networks", "remove_abandoned"]
 
 #: Environment variable of all processes of a machine: by it they are found, whoever started them.
 MARK = "RIOT_OPS_MACHINE"
@@ -74,7 +74,7 @@ class Network:
     """
 
     def __init__(self) -> None:
-        _remove_abandoned()
+        _remove_networks()
         self._bridge = f"riot{os.getpid()}b{next(_NUMBERS)}"
         used = _ip("-4", "-o", "addr")
         parts = [n for n in range(1, 255) if f" 10.211.{n}." not in used]
@@ -111,7 +111,18 @@ class Network:
                 _ip(*command)
 
 
-def _remove_abandoned() -> None:
+def remove_abandoned(prefix: str) -> None:
+    """End the processes of machines whose names have a prefix, and remove namespaces and bridges of ended processes."""
+    while found := _marked(prefix, "", begins=True):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    if can_isolate_networks():
+        _remove_networks()
+
+
+def _remove_networks() -> None:
     """Remove namespaces and bridges of processes that were killed."""
     for line in _ip("netns", "list").splitlines():
         found = re.match(r"riot-(\d+)-\S+", line)
@@ -271,13 +282,14 @@ class Machine:
         self.processes = [process for process in self.processes if process.poll() is None]
 
 
-def _marked(name: str, word: str) -> list[int]:
-    found = []
+def _marked(name: str, word: str, *, begins: bool = False) -> list[int]:
+    found, mark = [], f"{MARK}={name}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            if f"{MARK}={name}".encode() not in (entry / "environ").read_bytes().split(b"\0"):
+            texts = (entry / "environ").read_bytes().split(b"\0")
+            if not any(text.startswith(mark) if begins else text == mark for text in texts):
                 continue
             line = (entry / "cmdline").read_bytes()
             if line and word.encode() in line:  # an ended process has none

@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import fcntl
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from riot_ops.core.checks import check_count
-from riot_ops.core.errors import ConnectorError
-from riot_ops.testing.machines import Machine, Network, can_isolate_networks
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.paths import write_atomic
+from riot_ops.testing.machines import Machine, Network, can_isolate_networks, remove_abandoned
 from riot_ops.testing.services import free_port, program
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ __all__ = ["SparkCluster"]
 #: Command-line word of the processes that run tasks.
 EXECUTOR = "CoarseGrainedExecutorBackend"
 START_SECONDS = 180.0
+REGISTERED = "Successfully registered with master"
+#: Time between two looks at the processes of a cluster.
+WATCH_SECONDS = 1.0
 #: Small and quick to start: the machines of a test share its cores.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k"
 
@@ -50,7 +55,7 @@ class SparkCluster:
     cores : int, default 1
         Cores of each worker.
     memory : str, default "768m"
-        Memory of each worker's executor, such as ``1g``.
+        Memory that each worker has for the heaps of executors, such as ``1g``; :meth:`session` asks for all of it.
     installed : bool, default True
         Whether the workers have riot_ops; otherwise jobs must bring it (``spark.archives``).
     network : bool, optional
@@ -79,6 +84,8 @@ class SparkCluster:
         network: bool | None = None,
     ) -> None:
         check_count(workers=workers, cores=cores)
+        if not re.fullmatch(r"[1-9]\d*[kmgt]", memory.lower()):
+            raise ConfigError(f"memory must be a size such as '1g' or '768m', got {memory!r}")
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="riot_ops-cluster-")) if folder is None else folder.absolute()
         self.shared = self.folder / "shared"
@@ -103,30 +110,48 @@ class SparkCluster:
             self._network = Network() if self._wants_network else None
             self.host = "127.0.0.1" if self._network is None else self._network.host
             self._master = Machine(f"{run}-master", self.folder / "master")
-            port, web = free_port(), free_port()
-            self.url = f"spark://{self.host}:{port}"
-            options = ["--host", self.host, "--port", str(port), "--webui-port", str(web)]
-            self._start(self._master, "master.Master", options, self.host)
-            self._wait(self._log("master"), "I have been elected leader")
-            for number in range(1, self.workers + 1):
-                name = f"worker{number}"
-                self.machines.append(
-                    Machine(
-                        f"{run}-{name}",
-                        self.folder / name,
-                        hidden=[self.folder],
-                        shared=[self.shared],
-                        installed=self._installed,
-                        network=self._network,
-                    )
-                )
-                self.start_worker(number - 1, wait=False)
-            for number in range(1, self.workers + 1):
-                self._wait(self._log(f"worker{number}"), "Successfully registered with master")
+            self.url = f"spark://{self.host}:{free_port()}"
+            shutil.rmtree(self._recovery, ignore_errors=True)  # of an earlier cluster in this folder
+            self.start_master()
+            for _ in range(self.workers):
+                self.machines.append(self._machine(run))
+                self.start_worker(-1, wait=False)
+            for machine in self.machines:
+                self._wait(self._log(machine.folder.name), REGISTERED)
         except BaseException:
             self.close()
             raise
         return self
+
+    def _machine(self, run: str) -> Machine:
+        name = f"worker{len(self.machines) + 1}"
+        return Machine(
+            f"{run}-{name}",
+            self.folder / name,
+            hidden=[self.folder],
+            shared=[self.shared],
+            installed=self._installed,
+            network=self._network,
+        )
+
+    def start_master(self) -> None:
+        """Start the master, also again after it was killed: it has the same address, and knows workers and jobs."""
+        assert self._master is not None
+        self._log("master").unlink(missing_ok=True)
+        port = self.url.rpartition(":")[2]
+        options = ["--host", self.host, "--port", port, "--webui-port", str(free_port())]
+        self._start(self._master, "master.Master", options, self.host)
+        self._wait(self._log("master"), "I have been elected leader")
+
+    def kill_master(self) -> None:
+        """Kill the master; queries continue with the executors that they have."""
+        assert self._master is not None
+        self._master.kill()
+
+    def add_worker(self) -> None:
+        """Start one more worker; a query that runs gets an executor there."""
+        self.machines.append(self._machine(self.machines[0].name.rpartition("-")[0]))
+        self.start_worker(-1)
 
     def start_worker(self, number: int, *, wait: bool = True) -> None:
         """Start a worker, also again after it was killed; workers count from 0."""
@@ -134,10 +159,10 @@ class SparkCluster:
         log = self._log(machine.folder.name)
         log.unlink(missing_ok=True)
         options = ["--host", machine.host, "--port", str(free_port()), "--webui-port", str(free_port())]
-        options += ["-c", str(self.cores), "-m", "8g", "-d", str(machine.folder / "work"), self.url]
+        options += ["-c", str(self.cores), "-m", self.memory, "-d", str(machine.folder / "work"), self.url]
         self._start(machine, "worker.Worker", options, machine.host)
         if wait:
-            self._wait(log, "Successfully registered with master")
+            self._wait(log, REGISTERED)
 
     def kill_worker(self, number: int) -> None:
         """Kill all processes of a worker's machine at once."""
@@ -171,6 +196,11 @@ class SparkCluster:
         """Whether each worker has a network namespace of its own."""
         return self._network is not None
 
+    def processes(self) -> dict[str, bool]:
+        """Return whether the process of the master, and of each worker, runs."""
+        machines = [*([self._master] if self._master else []), *self.machines]
+        return {machine.folder.name: bool(machine.pids("org.apache.spark.deploy")) for machine in machines}
+
     def outputs(self) -> str:
         """Return what the executors and their Python processes have written."""
         files = sorted(self.folder.glob("worker*/work/app-*/*/std*"))
@@ -188,6 +218,10 @@ class SparkCluster:
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def _recovery(self) -> Path:
+        return self.folder / "master" / "recovery"
+
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -200,12 +234,20 @@ class SparkCluster:
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
-            # its port is the same for all clusters of a computer
-            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            # REST: its port is the same for all clusters of a computer. A port that is taken must fail: others
+            # know it. A master that is started again finds workers and jobs in the folder
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false -Dspark.port.maxRetries=0 "
+            "-Dspark.deploy.recoveryMode=FILESYSTEM",
+            "SPARK_WORKER_OPTS": "-Dspark.port.maxRetries=0",
             "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         }
         if "JAVA_HOME" in os.environ:
             environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+        if name == "master.Master":
+            # as a file: options of the environment are divided at blanks
+            settings = self.folder / "master" / "master.conf"
+            settings.write_text(f"spark.deploy.recoveryDirectory {self._recovery}\n", encoding="utf-8")
+            options = [*options, "--properties-file", str(settings)]
         command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{name}", *options]
         machine.start(command, environment, self._log(machine.folder.name))
 
@@ -233,21 +275,53 @@ class SparkCluster:
 
 def main() -> None:
     """Run a cluster until SIGTERM; ``tools/cluster.sh`` starts and stops it."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="cluster.sh start", description=main.__doc__)
     parser.add_argument("folder", type=Path, help="gets logs, the address and the folder that all workers share")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cores", type=int, default=1, help="of each worker")
-    parser.add_argument("--memory", default="768m", help="of each worker's executor")
+    parser.add_argument("--memory", default="1g", help="of each worker, for the heaps of executors")
+    parser.add_argument("--remove", type=int, metavar="PID", help="remove what a killed cluster has left, and end")
     given = parser.parse_args()
-    ended = threading.Event()
+    if given.remove is not None:
+        remove_abandoned(f"riot-{given.remove}-")
+        return
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    cluster = SparkCluster(given.folder, workers=given.workers, cores=given.cores, memory=given.memory)
-    with cluster:
-        lines = [f"master: {cluster.url}", f"driver: {cluster.host}", f"shared: {cluster.shared}"]
-        lines += [f"{machine.folder.name}: {machine.host}" for machine in cluster.machines]
-        (given.folder / "url").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        ended.wait()
+        signal.signal(number, _end)
+    try:
+        cluster = SparkCluster(given.folder, workers=given.workers, cores=given.cores, memory=given.memory)
+        with hold(cluster.folder), cluster:
+            told = ""
+            while True:
+                if (text := _status(cluster)) != told:
+                    write_atomic(cluster.folder / "url", text.encode())
+                    told = text
+                time.sleep(WATCH_SECONDS)
+    except (ConfigError, ConnectorError) as error:
+        sys.exit(f"cluster: {error}")
+
+
+def _end(*_: object) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the end
+    sys.exit(0)
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep other clusters out of a folder."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"a cluster runs in {folder} already") from None
+        yield
+
+
+def _status(cluster: SparkCluster) -> str:
+    runs = cluster.processes()
+    lines = [("master", cluster.url), ("driver", cluster.host), ("shared", str(cluster.shared))]
+    lines += [(machine.folder.name, machine.host) for machine in cluster.machines]
+    return "".join(f"{name}: {value}{'' if runs.get(name, True) else ' (ended)'}\n" for name, value in lines)
 
 
 if __name__ == "__main__":
