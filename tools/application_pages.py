@@ -14,9 +14,9 @@ from riot_ops.cli import result_plots
 from riot_ops.cli.application_job import ApplicationJob
 from riot_ops.core.errors import MissingExtraError
 from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, Application
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.streams import generate
 from riot_ops.task import find_task
 

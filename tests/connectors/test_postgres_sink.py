@@ -365,5 +365,29 @@ def test_streams_that_do_not_fit_are_refused():
     assert column_type(pa.null()) is None and column_type(pa.decimal128(5, 2)) == "numeric(5,2)"
 
 
+@pytest.mark.parametrize("dtype", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.time64("ns"), pa.duration("ns")])
+def test_nanoseconds_are_refused(dtype):
+    with pytest.raises(ro.ConfigError, match=r"column 'at' of stream 'kept' has type .*ns.* cast it to these"):
+        PostgresSink(url="postgresql://u@h/d").bind({"kept": pa.schema([("at", dtype)])})
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "upsert", "by": "device"}], ids=["append", "upsert"])
+def test_fields_with_the_names_of_our_own_columns(server, database, options):
+    names = {"device": "string", "riot_ops_row": "int64", "riot_ops_row_": "int64", "riot_ops_part": "int64"}
+    given = pa.table({"device": ["a", "b"], "riot_ops_row": [7, 6], "riot_ops_row_": [5, 4], "riot_ops_part": [3, 2]})
+    bound = sink(server, **options).bind({"kept": given.schema})
+    bound.begin(False)
+    bound.identify("run")
+    other = pickle.loads(pickle.dumps(bound))
+    object.__setattr__(other, "_home", "elsewhere")  # as on another machine: a staging table
+    writer = other.writer(0, 0)
+    writer.write("kept", given.to_batches()[0])
+    bound.commit(0, [writer.finish()])
+    flow(names).run(given.slice(0, 1), sinks=sink(server, table_name="local", **options))
+    query = "SELECT riot_ops_row, riot_ops_row_, riot_ops_part FROM {} ORDER BY device"
+    assert rows(database, query.format("kept")) == [(7, 5, 3), (6, 4, 2)]
+    assert rows(database, query.format("local")) == [(7, 5, 3)]
+
+
 def test_secrets_are_not_shown():
     assert PASSWORD not in repr(PostgresSink(url="postgresql://x/y", credential=SECRET))

@@ -35,6 +35,7 @@ from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.paths import local_path, make_folder, safe_file_name
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -43,7 +44,6 @@ from riot_ops.core.text_sinks import FILE_SINKS
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.restart import Restart, RestartReport, check_restart

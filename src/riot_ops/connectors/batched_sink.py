@@ -12,9 +12,6 @@ from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 
 __all__ = ["BatchedSink"]
 
-#: The stream of rejected records.
-ERRORS_STREAM = "errors"
-
 
 class BatchedSink(Sink):
     """Sends records when ``batch_size`` of a stream are there, and the rest at the end of the epoch or micro-batch.

@@ -9,13 +9,14 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from riot_ops.connectors.batched_sink import ERRORS_STREAM, BatchedSink
+from riot_ops.connectors.batched_sink import BatchedSink
 from riot_ops.connectors.http import HTTPConnection
 from riot_ops.connectors.senml_body import check_senml, senml_body
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.json_rows import json_lines
 from riot_ops.core.parameters import Count, Names
+from riot_ops.core.schema import ERRORS_STREAM
 
 __all__ = ["HTTPSink"]
 

@@ -9,12 +9,13 @@ from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 
-from riot_ops.connectors.batched_sink import ERRORS_STREAM, BatchedSink
+from riot_ops.connectors.batched_sink import BatchedSink
 from riot_ops.connectors.http import HTTPConnection
 from riot_ops.connectors.line_protocol import encode_lines
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError, ConnectorError, RecordError
 from riot_ops.core.parameters import Count, Names
+from riot_ops.core.schema import ERRORS_STREAM
 
 __all__ = ["InfluxSink"]
 

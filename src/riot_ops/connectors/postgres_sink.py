@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
 
-from riot_ops.connectors.postgres_types import ROW_NUMBER, column_type, copy_text
+from riot_ops.connectors.postgres_types import column_type, copy_text, free_name, row_number
 from riot_ops.connectors.retry import Failure, retry
 from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt, value_text
 from riot_ops.core.parameters import Count, Duration, Names, as_timedelta, check_parameters
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 
@@ -28,7 +29,6 @@ __all__ = ["PostgresSink"]
 _log = logging.getLogger("riot_ops")
 T = TypeVar("T")
 
-ERRORS_STREAM = "errors"
 #: Table of the committed batches of each run and target.
 BATCHES = "riot_ops_batches"
 #: Beginning of the names of tables that hold the rows of batches before their commit.
@@ -59,8 +59,8 @@ class PostgresSink(Sink):
     them, as long as no other program has updated them. A new run adds to what the tables hold; ``overwrite=True``
     empties them, whoever has written the rows.
 
-    A missing table is created with the columns of its stream; columns that an existing table has beside them keep their
-    defaults.
+    A missing table is created with the columns of its stream. Columns that an existing table has beside them keep their
+    defaults. PostgreSQL's times have microseconds: a stream with nanoseconds is refused.
 
     Parameters
     ----------
@@ -150,6 +150,11 @@ class PostgresSink(Sink):
                     )
             for field in schema:
                 if column_type(field.type) is None:
+                    if getattr(field.type, "unit", "") == "ns":
+                        raise ConfigError(
+                            f"column {field.name!r} of stream {stream!r} has type {field.type}, and PostgreSQL has "
+                            "microseconds: cast it to these, or make an integer of it, in a task before the sink"
+                        )
                     raise ConfigError(
                         f"column {field.name!r} of stream {stream!r} has type {field.type}, for which PostgreSQL has "
                         "none: drop it, or make text of it"
@@ -277,7 +282,7 @@ class PostgresSink(Sink):
     def _move(self, cursor: Any, batch_id: int, stream: str, stages: Sequence[tuple[str, int]]) -> None:
         """Put the rows of staging tables into the table of their stream, and note the batch."""
         target, rows = self.target(stream), sum(n for _, n in stages)
-        columns = self._columns(cursor, stages[0][0])
+        _, *columns = self._columns(cursor, stages[0][0])
         found = 0
         if self.upserts(stream):
             for stage, _ in stages:
@@ -351,7 +356,7 @@ class PostgresSink(Sink):
 
     def _columns(self, cursor: Any, table: str) -> list[str]:
         cursor.execute(_sql("SELECT * FROM {} LIMIT 0", _name(table)))
-        return [column.name for column in cursor.description if column.name != ROW_NUMBER]
+        return [column.name for column in cursor.description]
 
     def _stage(self, batch_id: int) -> str:
         return f"{STAGE}{self.run[:12]}_{batch_id}"
@@ -449,12 +454,12 @@ class _PostgresWriter(Writer):
                 _sql(
                     f"CREATE {kind} TABLE {{}} {end} AS SELECT 0::bigint AS {{}}, {{}} FROM {{}} WITH NO DATA",  # noqa: S608
                     _name(stage),
-                    _name(ROW_NUMBER),
+                    _names([row_number(names)]),
                     _names(names),
                     _name(sink.target(stream)),
                 )
             )
-        into, columns = (stage, [ROW_NUMBER, *names]) if staged else (sink.target(stream), names)
+        into, columns = (stage, [row_number(names), *names]) if staged else (sink.target(stream), names)
         with cursor.copy(_sql("COPY {} ({}) FROM STDIN (FORMAT csv)", _name(into), _names(columns))) as copying:
             copying.write(copy_text(table, rows if staged else None))
         self._stages[stream] = stage, rows + table.num_rows
@@ -555,14 +560,15 @@ def _upsert(target: str, columns: Sequence[str], by: Sequence[str], stages: Sequ
     from psycopg import sql
 
     names, key = _names(columns), _names(by)
+    row, part = sql.Identifier(row_number(columns)), sql.Identifier(free_name("riot_ops_part", columns))
     rows = [
-        _sql("SELECT {}, {} AS riot_ops_part, {} FROM {}", _name(ROW_NUMBER), sql.Literal(place), names, _name(stage))
+        _sql("SELECT {}, {} AS {}, {} FROM {}", row, sql.Literal(place), part, names, _name(stage))
         for place, stage in enumerate(stages)
     ]
     given = (
         sql.SQL(" UNION ALL ").join(rows)
         if rows
-        else _sql("SELECT 0 AS riot_ops_part, 0 AS {}, {} FROM {} WHERE false", _name(ROW_NUMBER), names, _name(target))
+        else _sql("SELECT 0 AS {}, 0 AS {}, {} FROM {} WHERE false", part, row, names, _name(target))
     )
     newest = _sql("{} DESC, ", _name("seq")) if "seq" in columns else sql.SQL("")
     changed = [c for c in columns if c not in by]
@@ -572,7 +578,7 @@ def _upsert(target: str, columns: Sequence[str], by: Sequence[str], stages: Sequ
         else sql.SQL("DO NOTHING")
     )
     return _sql(
-        "INSERT INTO {} ({}) SELECT DISTINCT ON ({}) {} FROM ({}) AS given ORDER BY {}, {}riot_ops_part DESC, {} DESC "
+        "INSERT INTO {} ({}) SELECT DISTINCT ON ({}) {} FROM ({}) AS given ORDER BY {}, {}{} DESC, {} DESC "
         "ON CONFLICT ({}) {}",
-        _name(target), names, key, names, given, key, newest, _name(ROW_NUMBER), key, action,
+        _name(target), names, key, names, given, key, newest, part, row, key, action,
     )  # fmt: skip

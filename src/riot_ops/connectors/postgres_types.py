@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +11,7 @@ from pyarrow import types
 
 from riot_ops.core.json_rows import json_texts
 
-__all__ = ["ROW_NUMBER", "column_type", "copy_text"]
-
-#: Column of a staging table with the place of the record in its writer.
-ROW_NUMBER = "riot_ops_row"
+__all__ = ["column_type", "copy_text", "free_name", "row_number"]
 
 _SIMPLE: list[tuple[Any, str]] = [
     (types.is_boolean, "boolean"),
@@ -37,13 +35,15 @@ _SIMPLE: list[tuple[Any, str]] = [
 
 
 def column_type(dtype: pa.DataType) -> str | None:
-    """Return the type of a column for an Arrow type; None if there is none.
+    """Return the type of a column for an Arrow type; None if there is none, as for times with nanoseconds.
 
     >>> column_type(pa.float64()), column_type(pa.timestamp("us", "UTC")), column_type(pa.list_(pa.int64()))
     ('double precision', 'timestamp with time zone', 'jsonb')
     """
     if types.is_dictionary(dtype):
         return column_type(dtype.value_type)
+    if getattr(dtype, "unit", "") == "ns":
+        return None
     if types.is_timestamp(dtype):
         return "timestamp with time zone" if dtype.tz is not None else "timestamp"
     if types.is_decimal(dtype):
@@ -51,6 +51,20 @@ def column_type(dtype: pa.DataType) -> str | None:
     if _is_binary(dtype):
         return "bytea"
     return next((name for fits, name in _SIMPLE if fits(dtype)), None)
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that no column has.
+
+    >>> free_name("part", ["bed", "part"])
+    'part_'
+    """
+    return name if name not in taken else free_name(f"{name}_", taken)
+
+
+def row_number(columns: Collection[str]) -> str:
+    """Return the name of the column of a staging table, its first, with the place of the record in its writer."""
+    return free_name("riot_ops_row", columns)
 
 
 def copy_text(batch: pa.Table, first_row: int | None) -> bytes:
@@ -61,7 +75,7 @@ def copy_text(batch: pa.Table, first_row: int | None) -> bytes:
     names = batch.schema.names
     if first_row is not None:
         columns.insert(0, pa.chunked_array([pa.array(range(first_row, first_row + batch.num_rows), pa.int64())]))
-        names = [ROW_NUMBER, *names]
+        names = [row_number(names), *names]
     written = io.BytesIO()
     csv.write_csv(pa.table(columns, names=names), written, csv.WriteOptions(include_header=False))
     return written.getvalue()
@@ -80,8 +94,8 @@ def _cells(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         return pa.array([None if v is None else f"\\x{v.hex()}" for v in column.to_pylist()], pa.string())
     if types.is_duration(dtype):
         numbers = column.cast(pa.int64()).to_pylist()
-        times, by = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}[dtype.unit]
-        return pa.array([None if n is None else f"{n * times // by} microseconds" for n in numbers], pa.string())
+        times = {"s": 1_000_000, "ms": 1_000, "us": 1}[dtype.unit]
+        return pa.array([None if n is None else f"{n * times} microseconds" for n in numbers], pa.string())
     return column
 
 

@@ -16,6 +16,7 @@ from riot_ops.core.parameters import OWN_CHECK
 __all__ = [
     "EARLIEST",
     "ERRORS",
+    "ERRORS_STREAM",
     "LATEST",
     "OBSERVATIONS",
     "RAW",
@@ -58,7 +59,8 @@ OBSERVATIONS = pa.schema(
     ]
 )
 
-#: A record that could not be processed.
+#: The stream of records that could not be processed, and their fields.
+ERRORS_STREAM = "errors"
 ERRORS = pa.schema(
     [
         pa.field("seq", pa.int64()),

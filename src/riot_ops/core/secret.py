@@ -9,8 +9,22 @@ from typing import Any
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["Secret", "check_secret", "is_secret_type", "literal_secrets", "secret_from_json", "secret_to_json"]
+__all__ = [
+    "Secret",
+    "check_secret",
+    "is_secret_type",
+    "literal_secrets",
+    "names_secret",
+    "secret_from_json",
+    "secret_to_json",
+]
 
+#: Parts of the names of settings with a secret, and ends of names that have such a part, but hold none.
+_SECRET_NAME = re.compile(
+    r"(?i)passw|secret|token|credential|authorization|cookie|(account|api|access|shared)[-_.]?key(?![-_]id)"
+    r"|connection[-_]string"
+)
+_PLAIN_NAME = re.compile(r"(?i)[-_.](at|enabled|expiry|file|id|loading|path|timeout|type|ttl|uri|url)$|[-_]ms$")
 _HOW = "give Secret.env('NAME') or Secret('...')"
 
 
@@ -132,6 +146,15 @@ def literal_secrets(owner: object) -> list[str]:
         elif name == "table" and hasattr(value, "__dict__"):
             found += [f"{name}.{inner}" for inner in literal_secrets(value)]
     return found
+
+
+def names_secret(name: str) -> bool:
+    """Whether a setting of this name, of a store or a catalogue, has a value that must not be shown.
+
+    >>> names_secret("s3.secret-access-key"), names_secret("s3.access-key-id"), names_secret("oauth2-server-uri")
+    (True, False, False)
+    """
+    return _SECRET_NAME.search(name) is not None and _PLAIN_NAME.search(name) is None
 
 
 def secret_to_json(secret: Secret) -> dict[str, str] | None:

@@ -16,8 +16,8 @@ from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import is_ordinal, result_fields
 from riot_ops.core.order import ordinals as _ordinals
 from riot_ops.core.overwriting import checked_output_schema, results_of
-from riot_ops.core.schema import ERRORS
-from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_ordinals
+from riot_ops.core.schema import ERRORS, ERRORS_STREAM
+from riot_ops.graph.nodes import FORWARD, Distribution, Edge, Node, edge_ordinals
 
 __all__ = ["Graph", "is_id"]
 

@@ -16,10 +16,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP, arrow_type
 from riot_ops.core.sink import Sink
 from riot_ops.ingest.step import declared_schema
 
-__all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
-
-#: The stream of rejected records, which every dataflow has.
-ERRORS_STREAM = "errors"
+__all__ = ["FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
 
 #: The maximum number of instances of a task: a broadcast copies each record for all of them.
 MAX_PARALLELISM = 4096

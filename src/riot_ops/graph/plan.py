@@ -17,9 +17,9 @@ from typing import Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, emits_per_batch
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator

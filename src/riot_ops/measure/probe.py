@@ -26,11 +26,11 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import local_path, temporary_folder
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.merges import Merges, numbered_as
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.kernels.arrays.arrow import int_column

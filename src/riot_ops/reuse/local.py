@@ -17,8 +17,8 @@ from typing import Any
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.parameters import Duration
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.lowering import Step
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.checkpoint import FORMAT, LocalCheckpoint, Snapshot
 from riot_ops.reuse.driver import Driver, poll_until
 from riot_ops.reuse.errors import FailedBeforeError, describe_error

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError, RiotError
 from riot_ops.core.paths import temporary_folder
-from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.sink_writer import SinkWriter
 from riot_ops.reuse.submission import Submission

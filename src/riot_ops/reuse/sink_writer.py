@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import Writer, result_batch
 from riot_ops.graph.merges import numbered_as
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.errors import FailedBeforeError, describe_error
 from riot_ops.reuse.submission import Submission, own_numbers
 from riot_ops.runtime.binding import end_sinks

@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.file_sink import ParquetSink
-from riot_ops.core.schema import RAW
+from riot_ops.core.schema import ERRORS_STREAM, RAW
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.files import read
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.replay import replay

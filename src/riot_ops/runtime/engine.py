@@ -15,8 +15,8 @@ from riot_ops.core.clock import FIRST_HEARTBEAT
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import ordinals
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator

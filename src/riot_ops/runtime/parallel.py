@@ -23,10 +23,10 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.operator import Operator
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.special_operators import PooledOperator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
 from riot_ops.kernels.arrays.hashing import hash_rows
 from riot_ops.kernels.arrays.lazy_rows import Rows, materialize

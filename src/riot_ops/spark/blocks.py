@@ -21,9 +21,9 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.ipc import CompressionTrial, encode
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.kernels.arrays.arrow import batch_bytes
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries

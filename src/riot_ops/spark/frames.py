@@ -21,9 +21,8 @@ from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import as_uri
-from riot_ops.core.schema import ERRORS
+from riot_ops.core.schema import ERRORS, ERRORS_STREAM
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sources

@@ -9,7 +9,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.connectors import IcebergSink, IcebergSource
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 
 pytest.importorskip("pyiceberg")
 from tests.connectors.iceberg.rest_catalog import TOKEN, RestCatalog
@@ -67,16 +67,30 @@ def test_refused_credentials_are_named_and_not_shown(rest):
 
 
 @pytest.mark.parametrize(
-    ("uri", "secret"),
+    "uri",
     [
-        ("http://me:hush4711@127.0.0.1:9/x?token=hush4711", False),
-        ("http://me:hush4711@127.0.0.1:9/x?token=hush4711", True),
-        ("postgresql+psycopg://me:hush4711@127.0.0.1:9/db?password=hush4711", False),
+        "http://me:hush4711@127.0.0.1:9/x?token=hush4711",
+        "postgresql+psycopg://me:hush4711@127.0.0.1:9/db?password=hush4711",
     ],
 )
-def test_errors_with_their_causes_show_no_login_of_the_address(uri, secret):
+def test_errors_with_their_causes_show_no_login_of_the_address(uri):
     kind = "rest" if uri.startswith("http") else "sql"
-    sink = IcebergSink("bronze", catalog={"type": kind, "uri": ro.Secret(uri) if secret else uri, "warehouse": "/x"})
-    with pytest.raises(ConnectorError, match="cannot be reached") as found:
-        copy(ROWS, sink)
+    with pytest.raises(ConfigError, match=r"catalog\['uri'\] may hold a secret: give Secret") as found:
+        IcebergSink("bronze", catalog={"type": kind, "uri": uri, "warehouse": "/x"})
     assert "hush4711" not in "".join(traceback.format_exception(found.value))
+    sink = IcebergSink("bronze", catalog={"type": kind, "uri": ro.Secret(uri), "warehouse": "/x"})
+    with pytest.raises(ConnectorError, match="cannot be reached") as lost:
+        copy(ROWS, sink)
+    assert "hush4711" not in "".join(traceback.format_exception(lost.value)) + repr(sink)
+
+
+@pytest.mark.parametrize("name", ["token", "credential", "s3.secret-access-key", "adls.account-key", "header.Cookie"])
+def test_settings_with_secrets_must_be_secrets(name):
+    with pytest.raises(ConfigError, match="may hold a secret: give Secret") as found:
+        IcebergSource("bronze.out", catalog={"type": "rest", "uri": "http://host", name: "hush4711"})
+    assert "hush4711" not in str(found.value)
+
+
+def test_settings_without_secrets_may_be_texts():
+    plain = {"s3.access-key-id": "AKIA", "oauth2-server-uri": "https://host/token", "token-refresh-enabled": "false"}
+    IcebergSource("bronze.out", catalog={"type": "rest", "uri": "postgresql://me@host/db?sslmode=require", **plain})

@@ -340,3 +340,11 @@ def test_folders_that_workers_must_see(tmp_path):
     for elsewhere in ("default", given | {"warehouse": "s3://bucket"}, {"type": "rest", "uri": "http://host"}):
         assert IcebergSink("bronze", catalog=elsewhere).worker_folders() == []
         assert IcebergSource("bronze.x", catalog=elsewhere).local_files() == []
+
+
+def test_repr_shows_arguments_without_secrets(tmp_path):
+    catalog = settings(tmp_path) | {"token": ro.Secret("pa55word")}
+    shown = repr(IcebergSink("bronze", catalog=catalog, tables={"a": "b"}, partition_by="bed", on_new_field="add"))
+    assert "pa55word" not in shown and shown.startswith("IcebergSink('bronze', catalog={'type': 'sql'")
+    assert shown.endswith("tables={'a': 'b'}, partition_by=('bed',), on_new_field='add')")
+    assert repr(IcebergSink("bronze", catalog="mine")) == "IcebergSink('bronze', catalog='mine')"

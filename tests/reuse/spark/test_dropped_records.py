@@ -10,7 +10,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.spark import dispatcher as dispatcher_module
 from tests.reuse.spark.dataflows import dataflow, until

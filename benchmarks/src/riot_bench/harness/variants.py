@@ -15,10 +15,10 @@ from riot_bench.harness.validation import compare, plain_results
 from riot_ops import streams
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.operator import operator_clocks
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.testing import exact
 
 __all__ = [

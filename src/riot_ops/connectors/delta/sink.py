@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import re
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -18,23 +16,21 @@ import pyarrow as pa
 
 from riot_ops.connectors.delta.data_files import DataFiles, FileLayout, WrittenFile
 from riot_ops.connectors.delta.location import TableLocation, deltalake
-from riot_ops.connectors.delta.types import delta_schema, fits
+from riot_ops.connectors.delta.types import delta_schema
+from riot_ops.connectors.table_sink import MAX_COMMITS, TableSink
 from riot_ops.core.checks import check_count, duration_seconds
-from riot_ops.core.errors import ConfigError, ConnectorError, did_you_mean, value_text
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_sink import CODECS
 from riot_ops.core.file_writer import MAX_HELD_BATCHES, ROW_GROUP_ROWS
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import sync
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.secret import Secret
-from riot_ops.core.sink import Message, Sink, Writer
+from riot_ops.core.sink import Message, Writer
 from riot_ops.core.storage import check_storage_options
 
 __all__ = ["DeltaSink"]
 
-#: The stream of rejected records, which comes to a sink beside others.
-ERRORS = "errors"
-#: How often a commit is tried that other writers of the table disturb; delta-rs itself repeats each try.
-MAX_COMMITS = 5
 #: What this writer cannot maintain: by a part of the name of a table's property, or of a column's metadata.
 UNSUPPORTED = {
     "delta.constraints.": "a constraint",
@@ -47,7 +43,7 @@ UNSUPPORTED = {
 }
 
 
-class DeltaSink(Sink):
+class DeltaSink(TableSink):
     """Appends each stream to a Delta table, a folder below ``folder``, which other programs read as a whole.
 
     The workers write Parquet files, on Spark in parallel; the commit of a batch (an epoch in process, a micro-batch on
@@ -114,32 +110,33 @@ class DeltaSink(Sink):
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
     ) -> None:
-        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-        if not all(isinstance(name, str) for name in self.partition_by):
-            raise ConfigError(f"partition_by must be names of fields, got {partition_by!r}")
-        if on_new_field not in ("refuse", "add"):
-            raise ConfigError(f"on_new_field must be 'refuse' or 'add', got {on_new_field!r}")
+        super().__init__(tables, partition_by, on_new_field, properties)
         if not isinstance(compression, str) or compression.lower() not in CODECS:
             raise ConfigError(f"compression must be one of {', '.join(CODECS)}, got {compression!r}")
-        for name, given in (("tables", tables), ("properties", properties)):
-            if given is not None and not _texts(given):
-                raise ConfigError(f"{name} must be a mapping of text to text, got {value_text(given)}")
         self.location = TableLocation.of(folder, check_storage_options(storage_options or {}))
-        self.tables = dict(tables or {})
-        self.on_new_field = on_new_field
         self.compression = compression
-        self.properties = dict(properties or {})
         for stream in self.tables:
             self.table_location(stream)
         deltalake()
-        self._run = self._attempt = uuid.uuid4().hex
-        self.schemas: dict[str, pa.Schema] = {}
         self.layouts: dict[str, FileLayout] = {}
         self.opened: dict[str, Any] = {}
         self.unsynced: list[tuple[str, str]] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"opened": {}}  # open tables stay in their process
+
+    def _shown(self) -> dict[str, Any]:
+        codec = "" if self.compression == "snappy" else self.compression
+        return {"": self.location.address, "compression": codec, "storage_options": self.location.options}
+
+    def label(self, stream: str) -> str:
+        return f"the Delta table {self.table_location(stream).address}"
+
+    def divided_by(self, text: str) -> str:
+        return text
+
+    def table_schema(self, stream: str, schema: pa.Schema) -> pa.Schema:
+        return delta_schema(stream, schema, self._partition_by(stream))
 
     def table_location(self, stream: str) -> TableLocation:
         """Return where the table of a stream is."""
@@ -157,55 +154,21 @@ class DeltaSink(Sink):
     # -- before a run --------------------------------------------------------------------------------
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> DeltaSink:
-        sink = copy.copy(self)
+        sink = super().bind(schemas)
         sink.opened, sink.layouts, sink.unsynced = {}, {}, []
-        for name in self.tables:
-            if name not in schemas:
-                raise ConfigError(
-                    f"tables: no stream {name!r} ends in this sink{did_you_mean(name, schemas)}; there are "
-                    f"{', '.join(schemas)}"
-                )
-        places: dict[str, str] = {}
-        for stream in schemas:
-            address = self.table_location(stream).address
-            if (other := places.setdefault(address, stream)) != stream:
-                raise ConfigError(f"the streams {other!r} and {stream!r} would share the Delta table {address}")
-        sink.schemas = {
-            stream: delta_schema(stream, schema, self._partition_by(stream, schema))
-            for stream, schema in schemas.items()
-        }
         return sink
 
-    def _partition_by(self, stream: str, schema: pa.Schema) -> tuple[str, ...]:
-        missing = [name for name in self.partition_by if name not in schema.names]
-        if missing and stream != ERRORS:
-            raise ConfigError(
-                f"partition_by: stream {stream!r} has no field {missing[0]!r}{did_you_mean(missing[0], schema.names)}"
-            )
-        return () if missing else self.partition_by
-
-    def identify(self, run: str) -> None:
-        self._run, self._attempt = run, uuid.uuid4().hex[:12]
+    def _partition_by(self, stream: str) -> tuple[str, ...]:
+        return () if stream == ERRORS_STREAM else self.partition_by
 
     def begin(self, overwrite: bool) -> None:
         for stream in self.schemas:
-            table = self._prepare(stream)
+            table = self.prepare(stream)
             if overwrite and table.get_add_actions().num_rows:
                 with self.table_location(stream).translating_errors("overwritten"):
                     table.delete()
 
-    def recover(self, batch_id: int) -> None:
-        for stream in self.schemas:
-            self._take_back(stream, self._prepare(stream), batch_id)
-
-    def resume(self, batch_id: int) -> None:
-        if batch_id == 0:  # Spark plans the first micro-batch anew
-            self.recover(0)
-        for stream in self.schemas:
-            self._prepare(stream)
-
-    def _prepare(self, stream: str) -> Any:
-        """Open or create the table of a stream, and decide what its data files hold."""
+    def prepare(self, stream: str) -> Any:
         location, schema = self.table_location(stream), self.schemas[stream]
         table = location.open()
         if table is None:
@@ -225,7 +188,7 @@ class DeltaSink(Sink):
                 location.address,
                 schema,
                 mode="ignore",
-                partition_by=list(self._partition_by(stream, schema)),
+                partition_by=list(self._partition_by(stream)),
                 configuration=self.properties or None,
                 storage_options=location.storage_options,
             )
@@ -240,8 +203,8 @@ class DeltaSink(Sink):
                     f"the Delta table {location.address} has {what} ({name}), which DeltaSink cannot maintain: write "
                     "to a table without it, or merge the results there by the engine that made it"
                 )
-        given, actual = list(self._partition_by(stream, self.schemas[stream])), table.metadata().partition_columns
-        if self.partition_by and stream != ERRORS and given != actual:
+        given, actual = list(self._partition_by(stream)), table.metadata().partition_columns
+        if self.partition_by and stream != ERRORS_STREAM and given != actual:
             raise ConfigError(
                 f"partition_by is {', '.join(given)}, but the Delta table {location.address} is divided by "
                 f"{', '.join(actual) or 'nothing'}: leave it out, or use another table"
@@ -250,29 +213,13 @@ class DeltaSink(Sink):
     def _check_fields(self, stream: str, location: TableLocation, table: Any, schema: pa.Schema) -> Any:
         """Compare the fields of a stream with the columns of its table, and note what the data files hold."""
         columns = pa.schema(table.schema().to_arrow())
-        new = [f for f in schema if f.name not in columns.names]
-        if new and self.on_new_field == "refuse":
-            raise ConfigError(
-                f"the Delta table {location.address} lacks the fields {', '.join(repr(f.name) for f in new)} of stream "
-                f"{stream!r}: drop them in a task, or add them to the table with on_new_field='add'"
-            )
+        new = self.new_fields(stream, schema, columns.names)
         if new:
             with location.translating_errors("altered"):
                 table.alter.add_columns(list(deltalake().Schema.from_arrow(pa.schema(new)).fields))
             table = location.open()
             columns = pa.schema(table.schema().to_arrow())
-        for f in schema:
-            if not fits(f.type, columns.field(f.name).type):
-                raise ConfigError(
-                    f"the field {f.name!r} of stream {stream!r} is {f.type}, but in the Delta table {location.address} "
-                    f"{columns.field(f.name).type}: cast it in a task, or use another table"
-                )
-        for f in columns:
-            if f.name not in schema.names and (not f.nullable or f.name in table.metadata().partition_columns):
-                why = "does not allow null" if not f.nullable else "is divided by it"
-                raise ConfigError(
-                    f"stream {stream!r} lacks the field {f.name!r}, but the Delta table {location.address} {why}"
-                )
+        self.check_columns(stream, schema, columns, table.metadata().partition_columns)
         order = pa.schema([f for f in columns if f.name in schema.names])
         self.layouts[stream] = FileLayout(order, tuple(table.metadata().partition_columns))
         return table
@@ -333,7 +280,7 @@ class DeltaSink(Sink):
             elif (table := location.open()) is not None:
                 self.opened[stream] = table
             else:
-                raise ConnectorError(f"the Delta table {location.address} was removed while this run wrote to it")
+                raise self.removed(stream)
         return self.opened[stream]
 
     def _add(self, table: Any, stream: str, batch_id: int, files: Iterable[WrittenFile]) -> None:
@@ -371,8 +318,7 @@ class DeltaSink(Sink):
                     "or an address of an object store, and no other program may remove files in it"
                 )
 
-    def _take_back(self, stream: str, table: Any, batch_id: int) -> None:
-        """Remove the records of a batch that was committed, and of later ones, from the table."""
+    def take_back(self, stream: str, table: Any, batch_id: int) -> None:
         from deltalake.transaction import RemoveAction
 
         location = self.table_location(stream)
@@ -546,7 +492,3 @@ def _remove_unused(location: TableLocation, table: Any, paths: Iterable[str]) ->
         if path not in used:
             with suppress(OSError):  # vacuum removes it
                 location.files.delete_file(path)
-
-
-def _texts(given: Any) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair)

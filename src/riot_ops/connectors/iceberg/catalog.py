@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from riot_ops.connectors.delta.location import REMEDIES
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, RiotError, excerpt
 from riot_ops.core.paths import local_path, scheme_of
-from riot_ops.core.secret import Secret
+from riot_ops.core.secret import Secret, names_secret
 
 __all__ = ["TableCatalog", "check_catalog", "table_name"]
 
@@ -38,6 +39,8 @@ def check_catalog(catalog: Any) -> str | dict[str, str | Secret]:
             raise ConfigError(
                 f"catalog[{name!r}] must be a text, or a Secret for what must not be shown, got {type(value).__name__}"
             )
+        if isinstance(value, str) and (names_secret(name) or _has_password(value)):
+            raise ConfigError(f"catalog[{name!r}] may hold a secret: give Secret.env('NAME') or Secret('...')")
     return dict(catalog)
 
 
@@ -106,6 +109,21 @@ class TableCatalog:
             remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
             remedy = remedy.replace("storage_options", "the settings of the catalogue")
             raise ConnectorError(f"{what}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}") from None
+
+
+def _has_password(text: str) -> bool:
+    """Whether an address has a password, in its login or its parameters.
+
+    >>> _has_password("postgresql://me:pw@host/db"), _has_password("https://host/v1?token=t")
+    (True, True)
+    >>> _has_password("postgresql://me@host/db"), _has_password("sqlite:////lake/catalog.db?mode=rw")
+    (False, False)
+    """
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # a text that is no address
+        return False
+    return parts.password is not None or any(names_secret(n) for n, _ in parse_qsl(parts.query, keep_blank_values=True))
 
 
 def _without_credentials(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 import uuid
@@ -14,17 +13,17 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from riot_ops.connectors.delta.types import delta_schema, fits
+from riot_ops.connectors.delta.types import delta_schema
 from riot_ops.connectors.iceberg.catalog import TableCatalog, check_catalog, table_name
 from riot_ops.connectors.iceberg.data_files import FileLayout, describe_file, file_from_description
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, did_you_mean, value_text
+from riot_ops.connectors.table_sink import MAX_COMMITS, TableSink
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.secret import Secret
-from riot_ops.core.sink import Message, Sink, Writer
+from riot_ops.core.sink import Message, Writer
 
 __all__ = ["IcebergSink"]
 
-ERRORS = "errors"
-MAX_COMMITS = 5
 #: How much a writer collects for a data file, in memory; the file is a few times smaller.
 FILE_BYTES = 128 << 20
 #: What the summary of a snapshot says of the batch that made it.
@@ -33,7 +32,7 @@ RUN, BATCH = "riot-ops.run", "riot-ops.batch"
 TRANSFORM = re.compile(r"(?:(identity|year|month|day|hour|bucket|truncate)\((?:(\d+),\s*)?([^(),]+)\)|([^(),]+))")
 
 
-class IcebergSink(Sink):
+class IcebergSink(TableSink):
     """Appends each stream to a table of an Iceberg catalogue, in the namespace ``namespace``.
 
     The workers write Parquet files, on Spark in parallel; the commit of a batch (an epoch in process, a micro-batch on
@@ -98,31 +97,32 @@ class IcebergSink(Sink):
         on_new_field: Literal["refuse", "add"] = "refuse",
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(tables, partition_by, on_new_field, properties)
         self.catalog = TableCatalog(check_catalog(catalog))
         self.namespace = table_name(namespace, "namespace")
-        self.partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         for text in self.partition_by:
             if _transform(text)[0] != "identity":
                 _check_transforms(text)
-        if on_new_field not in ("refuse", "add"):
-            raise ConfigError(f"on_new_field must be 'refuse' or 'add', got {on_new_field!r}")
-        for name, given in (("tables", tables), ("properties", properties)):
-            if given is not None and not (
-                isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair)
-            ):
-                raise ConfigError(f"{name} must be a mapping of text to text, got {value_text(given)}")
-        self.tables = dict(tables or {})
         for stream in self.tables:
             self.identifier(stream)
-        self.on_new_field = on_new_field
-        self.properties = dict(properties or {})
-        self._run = self._attempt = uuid.uuid4().hex
-        self.schemas: dict[str, pa.Schema] = {}
         self.layouts: dict[str, FileLayout] = {}
         self.client: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"client": None}  # connections stay in their process
+
+    def _shown(self) -> dict[str, Any]:
+        return {"": ".".join(self.namespace), "catalog": self.catalog.settings}
+
+    def label(self, stream: str) -> str:
+        return f"the table {'.'.join(self.identifier(stream))}"
+
+    def divided_by(self, text: str) -> str:
+        return _transform(text)[2]
+
+    def table_schema(self, stream: str, schema: pa.Schema) -> pa.Schema:
+        # both formats have the same types, but for integers of less than 32 bits
+        return delta_schema(stream, schema, ())
 
     def identifier(self, stream: str) -> tuple[str, ...]:
         """Return the name of the table of a stream."""
@@ -135,51 +135,19 @@ class IcebergSink(Sink):
     # -- before a run --------------------------------------------------------------------------------
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> IcebergSink:
-        sink = copy.copy(self)
+        sink = super().bind(schemas)
         sink.layouts, sink.client = {}, None
-        for name in self.tables:
-            if name not in schemas:
-                raise ConfigError(
-                    f"tables: no stream {name!r} ends in this sink{did_you_mean(name, schemas)}; there are "
-                    f"{', '.join(schemas)}"
-                )
-        places: dict[tuple[str, ...], str] = {}
-        for stream, schema in schemas.items():
-            identifier = self.identifier(stream)
-            if (other := places.setdefault(identifier, stream)) != stream:
-                raise ConfigError(f"the streams {other!r} and {stream!r} would share the table {'.'.join(identifier)}")
-            for text in self.partition_by if stream != ERRORS else ():
-                name = _transform(text)[2]
-                if name not in schema.names:
-                    raise ConfigError(
-                        f"partition_by: stream {stream!r} has no field {name!r}{did_you_mean(name, schema.names)}"
-                    )
-        # both formats have the same types, but for integers of less than 32 bits
-        sink.schemas = {stream: delta_schema(stream, schema, ()) for stream, schema in schemas.items()}
         return sink
-
-    def identify(self, run: str) -> None:
-        self._run, self._attempt = run, uuid.uuid4().hex
 
     def begin(self, overwrite: bool) -> None:
         for stream in self.schemas:
-            table = self._prepare(stream)
+            table = self.prepare(stream)
             if overwrite and table.current_snapshot() is not None:
                 with self._translating(stream, "overwritten"):
                     table.delete()
 
-    def recover(self, batch_id: int) -> None:
-        for stream in self.schemas:
-            self._take_back(stream, self._prepare(stream), batch_id)
-
-    def resume(self, batch_id: int) -> None:
-        if batch_id == 0:  # Spark plans the first micro-batch anew
-            self.recover(0)
-        for stream in self.schemas:
-            self._prepare(stream)
-
     def _translating(self, stream: str, what: str) -> Any:
-        return self.catalog.translating_errors(f"the table {'.'.join(self.identifier(stream))} cannot be {what}")
+        return self.catalog.translating_errors(f"{self.label(stream)} cannot be {what}")
 
     def _load(self, stream: str) -> Any:
         """Return the table of a stream, None if there is none."""
@@ -193,8 +161,7 @@ class IcebergSink(Sink):
             except NoSuchTableError:
                 return None
 
-    def _prepare(self, stream: str) -> Any:
-        """Open or create the table of a stream, and note what its data files hold."""
+    def prepare(self, stream: str) -> Any:
         table = self._load(stream) or self._create(stream)
         table = self._check_fields(stream, table)
         self.layouts[stream] = FileLayout(table.metadata.model_dump_json(), dict(table.io.properties))
@@ -212,7 +179,7 @@ class IcebergSink(Sink):
                     identifier, self.schemas[stream], properties=self.properties
                 )
                 with made as transaction, transaction.update_spec() as spec:
-                    for text in self.partition_by if stream != ERRORS else ():
+                    for text in self.partition_by if stream != ERRORS_STREAM else ():
                         transform, width, name = _transform(text)
                         label = name if transform == "identity" else f"{name}_{transform}"
                         spec.add_field(name, parse_transform(transform + (f"[{width}]" if width else "")), label)
@@ -222,30 +189,16 @@ class IcebergSink(Sink):
         """Compare the fields of a stream with the columns of its table."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        schema, name = self.schemas[stream], ".".join(self.identifier(stream))
-        known = table.schema().column_names
-        new = [f for f in schema if f.name not in known]
-        if new and self.on_new_field == "refuse":
-            raise ConfigError(
-                f"the table {name} lacks the fields {', '.join(repr(f.name) for f in new)} of stream {stream!r}: drop "
-                "them in a task, or add them to the table with on_new_field='add'"
-            )
+        schema = self.schemas[stream]
+        new = self.new_fields(stream, schema, table.schema().column_names)
         if new:
             with self._translating(stream, "altered"), table.update_schema() as update:
                 update.union_by_name(pa.schema(new))
             table = self._load(stream)
         columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
-        for f in schema:
-            if not fits(f.type, _plain(columns.field(f.name).type)):
-                raise ConfigError(
-                    f"the field {f.name!r} of stream {stream!r} is {f.type}, but in the table {name} "
-                    f"{columns.field(f.name).type}: cast it in a task, or use another table"
-                )
-        divided = {table.schema().find_column_name(f.source_id) for f in table.spec().fields}
-        for f in columns:
-            if f.name not in schema.names and (not f.nullable or f.name in divided):
-                why = "does not allow null" if not f.nullable else "is divided by it"
-                raise ConfigError(f"stream {stream!r} lacks the field {f.name!r}, but the table {name} {why}")
+        plain = pa.schema([pa.field(f.name, _plain(f.type), f.nullable) for f in columns])
+        divided = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
+        self.check_columns(stream, schema, plain, divided)
         return table
 
     # -- a batch -------------------------------------------------------------------------------------
@@ -300,9 +253,7 @@ class IcebergSink(Sink):
         for attempt in range(MAX_COMMITS):
             table = self._load(stream)
             if table is None:
-                raise ConnectorError(
-                    f"the table {'.'.join(self.identifier(stream))} was removed while this run wrote to it"
-                )
+                raise self.removed(stream)
             done = self._done(table, stream)
             if done is not None and done >= batch_id:
                 used = set(table.inspect.files()["file_path"].to_pylist())
@@ -321,7 +272,7 @@ class IcebergSink(Sink):
         metadata = self.layouts[stream].table_metadata
         if table.metadata.default_spec_id != metadata.default_spec_id:
             raise ConnectorError(
-                f"the table {'.'.join(self.identifier(stream))} is divided in another way since the run began: start "
+                f"{self.label(stream)} is divided in another way since the run began: start "
                 "the run again from its checkpoint"
             )
         summary = {RUN: self._application(stream), BATCH: str(batch_id)}
@@ -331,8 +282,7 @@ class IcebergSink(Sink):
                 for file in files:
                     update.append_data_file(file_from_description(file, metadata))
 
-    def _take_back(self, stream: str, table: Any, batch_id: int) -> None:
-        """Remove the records of a batch that was committed, and of later ones, from the table."""
+    def take_back(self, stream: str, table: Any, batch_id: int) -> None:
         from pyiceberg.expressions import AlwaysTrue
 
         done = self._done(table, stream)

@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import NoStageError, Plan, Stage, plan_steps
 from riot_ops.ingest.step import IngestStep
 from riot_ops.reuse.spark.control import Control, ControlVersions

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from riot_ops.core.errors import StateError
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import FanOutWriter, Message
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.topic import Head, Marker, UpstreamProgress
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.spark.sink import STAGE_WRITERS, SinkCommitter, batch_number, part_number

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConnectorError, RiotError
-from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.reuse.spark.progress import TopicCursor
 from riot_ops.reuse.spark.subscriber import Records, Subscriber
 from riot_ops.reuse.topic import Marker, Topic

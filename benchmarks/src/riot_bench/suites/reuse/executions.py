@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from riot_bench.harness.measure import Measure
+from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.dataflow import Dataflow
-from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.manager import ReuseManager
 from riot_ops.reuse.reports import Submitted
 from riot_ops.testing import exact
