@@ -111,6 +111,7 @@ class RunnableGraph(Graph):
         fuse: Literal["auto", "exact", "coarse"] = "auto",
         buffering: Buffering | str | None = None,
         overwrite: bool = False,
+        memory: Literal["normal", "small"] = "normal",
         probe: Probe | None = None,
     ) -> Query:
         """Start on Spark Structured Streaming; see :func:`riot_ops.spark.start` for the options."""
@@ -119,7 +120,7 @@ class RunnableGraph(Graph):
         return start(
             self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, restart=restart, trigger=trigger,
             max_records=max_records, target_duration=target_duration, min_records=min_records, partitions=partitions,
-            order=order, fuse=fuse, buffering=buffering, overwrite=overwrite, probe=probe,
+            order=order, fuse=fuse, buffering=buffering, overwrite=overwrite, memory=memory, probe=probe,
         )  # fmt: skip
 
     def transform(

@@ -36,7 +36,7 @@ from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import StepContract, describe_difference, fingerprint
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.input_buffer import WAKE, BufferedBatch, InputBuffer
-from riot_ops.runtime.memory import retain_freed_memory
+from riot_ops.runtime.memory import SMALL_BATCH_SIZE, SMALL_BUFFERING, Memory, check_memory, retain_freed_memory
 from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.runtime.parallel import MIN_THREADED_ROWS_IDLE, InFlightBatch, Pipeline, create_engine, is_reentrant
 from riot_ops.runtime.reader import Reader
@@ -60,9 +60,7 @@ BATCH_SIZE, DEFAULT_BUFFERING = 131_072, Buffering(capacity=16 << 20, queue=32 <
 #: The same on one core, where batches do not overlap; but steps that may wait for other systems, such as stores, get
 #: batches as long as on several cores.
 SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
-#: The same where memory is scarce.
-SMALL_BATCH_SIZE, SMALL_BUFFERING = 1_024, Buffering(capacity=64 << 10, queue=256 << 10)
-#: The same: longest pause before a silent source is asked again, which wakes the processor.
+#: Where memory is scarce: longest pause before a silent source is asked again, which wakes the processor.
 SMALL_PAUSE_S = 0.1
 #: Maximum records that a step should read at once, and the records of the first batch, before the expansion is known.
 #: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
@@ -113,7 +111,7 @@ def run(
     checkpoint: str | Path | None = None,
     restart: Restart = "same",
     overwrite: bool = False,
-    memory: Literal["normal", "small"] = "normal",
+    memory: Memory = "normal",
     progress: Callable[[Summary], None] | None = None,
     probe: Probe | None = None,
 ) -> Result:
@@ -189,7 +187,7 @@ def prepare(
     checkpoint: str | Path | None = None,
     restart: Restart = "same",
     overwrite: bool = False,
-    memory: Literal["normal", "small"] = "normal",
+    memory: Memory = "normal",
     progress: Callable[[Summary], None] | None = None,
     probe: Probe | None = None,
 ) -> Job:
@@ -207,8 +205,7 @@ def prepare(
     for name, one in bound.items():
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
-    if memory not in ("normal", "small"):
-        raise ConfigError(f"memory must be 'normal' or 'small', got {memory!r}")
+    check_memory(memory)
     if memory == "small":
         prefer_plain_python()
         cores = cores or 1

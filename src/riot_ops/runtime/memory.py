@@ -1,4 +1,4 @@
-"""Memory of the process: what one batch frees stays available to the next, in any thread.
+"""Memory of the process: what one batch frees stays available to the next, in any thread, or is returned.
 
 By default the C library returns the end of its heap to the system as soon as a few megabytes of it are free, and gets
 it back page by page for the next batch, which costs as much as a step. It also keeps a heap per thread, and Arrow has
@@ -8,12 +8,29 @@ the same time wait for each other, since a process has one page table.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import os
+from typing import Literal
 
 import pyarrow as pa
 
-__all__ = ["retain_freed_memory"]
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.errors import ConfigError
+
+__all__ = [
+    "SMALL_BATCH_SIZE",
+    "SMALL_BUFFERING",
+    "Memory",
+    "check_memory",
+    "retain_freed_memory",
+    "return_freed_memory",
+]
+
+Memory = Literal["normal", "small"]
+#: Size of batches with ``memory="small"``.
+SMALL_BATCH_SIZE, SMALL_BUFFERING = 1_024, Buffering(capacity=64 << 10, queue=256 << 10)
 
 #: Options of ``mallopt``: free bytes at the end of the heap that are returned, size of an allocation outside the heap,
 #: number of heaps.
@@ -48,3 +65,25 @@ def retain_freed_memory(batches: int = 1) -> bool:
     if ARROW_USER_SETTING not in os.environ:
         pa.set_memory_pool(pa.system_memory_pool())
     return True
+
+
+def return_freed_memory() -> None:
+    """Return the memory that this process has freed to the system.
+
+    >>> return_freed_memory()
+    """
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def check_memory(memory: object) -> None:
+    """Raise unless the option ``memory`` of a runner has one of its values.
+
+    >>> check_memory("tiny")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: memory must be 'normal' or 'small', got 'tiny'
+    """
+    if memory not in ("normal", "small"):
+        raise ConfigError(f"memory must be 'normal' or 'small', got {memory!r}")

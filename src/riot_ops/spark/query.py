@@ -60,6 +60,7 @@ class QuerySetup:
     partitions: int
     buffering: Buffering
     max_records: int | None
+    small_memory: bool
     rate: RateController | None
     available_now: bool
     stops_idle: bool  # before 4.2 Spark's own trigger "available now" would take a single micro-batch of our sources

@@ -21,6 +21,7 @@ from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sinks, bind_sources, sink_nodes
 from riot_ops.runtime.folder_lock import FolderLock
+from riot_ops.runtime.memory import SMALL_BUFFERING, Memory, check_memory
 from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.runtime.restart import AddedSinks, Restart, check_restart, source_kind
 from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batch_frames
@@ -49,6 +50,7 @@ from riot_ops.spark.session import (
     block_batch_settings,
     fit_buffering,
     query_settings,
+    small_batch_settings,
 )
 from riot_ops.spark.session_check import check_session, is_connect, is_one_process
 from riot_ops.spark.sink import SinkCommitter
@@ -59,6 +61,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["start"]
+
+#: Maximum records of a source in a micro-batch with ``memory="small"``.
+SMALL_MAX_RECORDS = 10_000
 
 
 def start(
@@ -79,6 +84,7 @@ def start(
     fuse: Literal["auto", "exact", "coarse"] = "auto",
     buffering: Buffering | str | None = None,
     overwrite: bool = False,
+    memory: Memory = "normal",
     probe: Probe | None = None,
 ) -> Query:
     """Start a dataflow on Spark Structured Streaming.
@@ -130,6 +136,11 @@ def start(
         limits Arrow batches by records only), and the session's settings for the rest.
     overwrite : bool, default False
         Whether a new query may replace the output of an earlier one in ``out``.
+    memory : "normal" or "small", default "normal"
+        "small" is for Python workers with little memory: ``max_records`` is 10,000, packed blocks and batches between
+        the JVM and Python have at most 64 KiB or 1,024 records, unless ``max_records`` or ``buffering`` is given; and a
+        worker returns freed memory to the system after each part of a micro-batch. State takes what it takes. A
+        streaming DataFrame has limits of its own.
     probe : Probe, optional
         Measures the query until it is stopped, see :class:`riot_ops.Probe`; a record counts as delivered
         when its micro-batch is committed.
@@ -137,7 +148,11 @@ def start(
     if order not in ("auto", "arrival", "event_time"):
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
     check_trigger(trigger, AVAILABLE_NOW)
+    check_memory(memory)
+    small = memory == "small"
     settings = {} if buffering is None else arrow_batch_settings(as_buffering(buffering))
+    if buffering is None and small:
+        settings, buffering = small_batch_settings(), SMALL_BUFFERING
     buffering = as_buffering(buffering)
     for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
         if number is not None:
@@ -145,6 +160,8 @@ def start(
     check_restart(restart, checkpoint)
     target_s = None if target_duration is None else duration_seconds("target_duration", target_duration)
     check_target(target_s, max_records, min_records)
+    if max_records is None and small:
+        max_records = SMALL_MAX_RECORDS
     keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
     check_session(spark, keeps_state=keeps_state)
     targets, routes = bind_sinks(flow, sinks, out)
@@ -226,6 +243,7 @@ def start(
             partitions=partitions,
             buffering=buffering,
             max_records=max_records,
+            small_memory=small,
             rate=rate,
             available_now=available_now,
             stops_idle=available_now and not READ_LIMITS and any(isinstance(one, Source) for one in bound.values()),
@@ -322,6 +340,7 @@ class _Builder:
                 setup.buffering,
                 frozenset(setup.sources),
                 self._sink_routes,
+                small_memory=setup.small_memory,
             )
             for number in range(1, len(setup.stages.shuffles) + 1)
         ]
@@ -343,6 +362,7 @@ class _Builder:
             setup.buffering,
             setup.max_records,
             setup.partitions,
+            setup.small_memory,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
         self._spark.dataSource.register(pickled_source(label, Reader(stage, setup.rate, planned)))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.paths import temporary_folder
+from riot_ops.runtime.memory import SMALL_BATCH_SIZE, SMALL_BUFFERING
 from riot_ops.spark.features import checkpoint_file_manager
 from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
 from riot_ops.spark.session_check import PROVIDER, ROCKSDB, is_connect, refuse_connect
@@ -36,6 +37,7 @@ __all__ = [
     "fit_buffering",
     "query_settings",
     "session",
+    "small_batch_settings",
     "stateful_workers",
 ]
 
@@ -324,6 +326,11 @@ def arrow_batch_settings(buffering: Buffering) -> dict[str, str]:
     if not buffering.capacity:
         return {ARROW_RECORDS: "1"}
     return {ARROW_RECORDS: str(min(MAX_RECORDS, buffering.capacity)), ARROW_BYTES: str(buffering.capacity)}
+
+
+def small_batch_settings() -> dict[str, str]:
+    """Return the settings of a query with ``memory="small"`` for the batches between the JVM and Python."""
+    return {**arrow_batch_settings(SMALL_BUFFERING), ARROW_RECORDS: str(SMALL_BATCH_SIZE)}
 
 
 def block_batch_settings(spark: SparkSession) -> dict[str, str]:

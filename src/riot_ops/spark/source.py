@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
+from riot_ops.runtime.memory import return_freed_memory
 from riot_ops.spark.blocks import Block, Packer, blocks_to_batch
 from riot_ops.spark.features import ReadAllAvailable, ReadLimit, ReadMaxRows
 from riot_ops.spark.rate_control import RateController
@@ -43,6 +44,7 @@ class SourceStage:
     buffering: Buffering
     max_records: int | None
     splits: int
+    small_memory: bool = False  # whether a worker returns what each part has freed
 
     def blocks(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Read a split, run the stage and pack its output; after the last split notify every bucket of the end."""
@@ -50,6 +52,8 @@ class SourceStage:
             yield from self._records(part.split, part.planned_us)
         if part.last and (blocks := self._end_blocks(part.planned_us)):
             yield blocks_to_batch(blocks)
+        if self.small_memory:
+            return_freed_memory()
 
     def _records(self, split: Split, planned_us: float) -> Iterator[pa.RecordBatch]:
         part = part_number()

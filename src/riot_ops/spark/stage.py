@@ -30,6 +30,7 @@ from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference
+from riot_ops.runtime.memory import return_freed_memory
 from riot_ops.spark.blocks import BLOCKS, FLUSHED_PREFIX, Block, Labels, Packer, blocks_to_batch, blocks_to_frame
 from riot_ops.spark.manifest import Manifest, state_layout
 from riot_ops.spark.sink import SinkRoutes
@@ -68,7 +69,8 @@ class StageProcessor:
 
     Tasks emit the records that they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks
     are emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
-    ``OWNER_BUCKET`` and must not change. Beside it stand the ``notes``, from which a changed dataflow can continue.
+    ``OWNER_BUCKET`` and must not change. Beside it stand the ``notes``, from which a changed dataflow can continue. With
+    ``small_memory`` a worker returns what each bucket has freed.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class StageProcessor:
         sink_routes: SinkRoutes | None = None,
         owner: dict[str, dict[str, Any]] | None = None,
         notes: Manifest | None = None,
+        small_memory: bool = False,
     ) -> None:
         self._plan = plan
         self.stages = {stage.index: stage for stage in plan.shuffles[shuffle - 1]}
@@ -94,6 +97,7 @@ class StageProcessor:
         self._sink_routes: Any = sink_routes  # a fragment has others in each micro-batch
         self._owner = owner or {}
         self._notes = notes
+        self.small_memory = small_memory
 
     def process(self, bucket: int, rows: Iterator[Any], variable: Any) -> Iterator[Any]:
         """Run the stage of a bucket, with its state in Spark's state variable."""
@@ -106,6 +110,9 @@ class StageProcessor:
         elif here:
             self._stage = self.stages[here[0].stage]
             yield from self._process(bucket, here, variable)
+        if self.small_memory:
+            del blocks, passing, here
+            return_freed_memory()
 
     def _check_owner(self, variable: Any) -> None:
         """Refuse the state of another query, before any of it is used."""
