@@ -52,14 +52,14 @@ def read(out: Path, stream: str) -> list[tuple[int, float]]:
 
 
 @contextmanager
-def restricted(spark):
-    """A platform that refuses all settings but the number of shuffle partitions, and any other trigger."""
+def restricted(spark, allowed=("spark.sql.shuffle.partitions",)):
+    """A platform that refuses all settings but the ``allowed`` ones, and any trigger but "available now"."""
     conf, writer = type(spark.conf), DataStreamWriter
     put, trigger = conf.set, writer.trigger
     refused_names = []
 
     def refuse(self, name, value):
-        if name != "spark.sql.shuffle.partitions":
+        if name not in allowed:
             refused_names.append(name)
             raise PySparkException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available")
         put(self, name, value)

@@ -17,7 +17,7 @@ from pyspark.sql import Row
 
 from riot_ops.spark import connect, features
 from riot_ops.spark import session_check as check
-from tests.spark import connect_job
+from tests.spark import connect_job, restricted_job
 
 pytestmark = pytest.mark.spark
 
@@ -67,6 +67,19 @@ def _run(tmp_path, environment, *arguments, cwd=ROOT, done=None):
 
 def test_spark_connect(server, tmp_path):
     _run(tmp_path, server, "-m", connect_job.__name__, str(tmp_path))
+
+
+@pytest.mark.slow  # another JVM, and kernels that nothing caches
+@pytest.mark.skipif(not features.READ_LIMITS, reason="sources of riot_ops with this trigger from Spark 4.2 on")
+def test_platform_with_one_trigger_no_settings_and_no_cache(tmp_path):
+    environment = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "XDG_CACHE_HOME": "/dev/null/cache",
+        "NUMBA_CACHE_DIR": "",
+    }
+    _run(tmp_path, environment, "-m", restricted_job.__name__, str(tmp_path))
 
 
 @pytest.mark.skipif(not features.has("declarative pipelines"), reason="from Spark 4.1 on")

@@ -47,7 +47,7 @@ def run(flow, spark, rows, tmp_path, **options):
     query = flow.start(
         spark, source, checkpoint=tmp_path / "checkpoint", out=tmp_path / "out", trigger="available now", **options
     )
-    query.wait(timeout="3min")
+    query.wait()
     return query
 
 
@@ -160,13 +160,13 @@ def test_planned_micro_batch_comes_again_although_its_sink_had_committed(spark, 
     options = {"checkpoint": tmp_path / "checkpoint", "max_records": 60, "partitions": 2}
     query = flow_of(mean=mean).start(spark, MemorySource(TABLE), sinks=Failing(tmp_path / "out"), **options)
     with pytest.raises(RiotError, match="the machine is gone"):
-        query.wait(timeout="3min")
+        query.wait()
     assert {p.name for p in (tmp_path / "checkpoint" / "offsets").iterdir()} >= {"0", "1", "2"}
     changed = flow_of(mean=mean, new=t.MovingAverage(by="device", window=4))
     query = changed.start(
         spark, MemorySource(TABLE), sinks=ro.ParquetSink(tmp_path / "out"), restart="compatible", **options
     )
-    query.wait(timeout="3min")
+    query.wait()
     whole = flow_of(mean=mean).run(TABLE)
     assert rows(query, "mean") == rows(whole, "mean") and rows(query, "smooth") == rows(whole, "smooth")
     assert next(one["batch"] for one in query.micro_batches) == 2
@@ -188,7 +188,7 @@ def test_several_changes_in_a_row(spark, tmp_path):
     def go(dataflow, partitions=2, **ends):
         sources = {name: MemorySource(TABLE.slice(0, end)) for name, end in ends.items()}
         query = dataflow.start(spark, sources, out=tmp_path / "out", partitions=partitions, **options)
-        query.wait(timeout="3min")
+        query.wait()
         return query
 
     go(flow("a"), a=100)

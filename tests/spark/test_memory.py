@@ -46,7 +46,7 @@ def test_small_memory_bounds_micro_batches_and_what_crosses_to_python(spark, tmp
     monkeypatch.setattr(runner, "query_settings", lambda session, s: applied.append(s) or before(session, s))
     made = record(monkeypatch, "SourceStage", "StageProcessor")
     query = dataflow().start(spark, MemorySource(TABLE), out=tmp_path / "small", memory="small")
-    query.wait(timeout="5min")
+    query.wait()
     assert [one["messages"] for one in query.micro_batches] == [10_000, 2_000]
     assert (applied[0][ARROW_RECORDS], applied[0][ARROW_BYTES]) == ("1024", "65536")
     assert [one.small_memory for one in made] == [True, True]
@@ -59,7 +59,7 @@ def test_given_options_precede_those_of_small_memory(spark, tmp_path, monkeypatc
     monkeypatch.setattr(runner, "query_settings", lambda session, s: applied.append(s) or before(session, s))
     given = {"max_records": 12_000, "buffering": ro.Buffering(capacity=1 << 20)}
     query = dataflow().start(spark, MemorySource(TABLE), out=tmp_path / "given", memory="small", **given)
-    query.wait(timeout="5min")
+    query.wait()
     assert [one["messages"] for one in query.micro_batches] == [12_000]
     assert (applied[0][ARROW_RECORDS], applied[0][ARROW_BYTES]) == ("65536", str(1 << 20))
 

@@ -170,7 +170,7 @@ def test_processor_on_spark(spark, tmp_path):
         processor, outputStructType=processor.output_schema, outputMode="append", timeMode="None"
     )
     query = out.writeStream.format("memory").queryName("faces").trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    query.awaitTermination()
     reference = Kalman()
     got = {row.seq: row.value for row in spark.table("faces").collect()}
     assert got == pytest.approx({r["seq"]: reference.push(r["obs_type"], r["value"])[0] for r in ROWS})
@@ -198,7 +198,7 @@ def test_row_processor_on_spark(spark, tmp_path):
     frame = spark.readStream.schema(processor.output_schema).option("maxFilesPerTrigger", 1).parquet(f"{tmp_path}/in/*")
     out = frame.groupBy("obs_type").transformWithState(processor, processor.output_schema, "append", "None")
     query = out.writeStream.format("memory").queryName("row_faces").trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    query.awaitTermination()
     found = {row["seq"]: row for row in spark.table("row_faces").toArrow().to_pylist()}
     reference = Kalman()
     wanted = {r["seq"]: reference.push(r["obs_type"], r["value"])[0] for r in given}

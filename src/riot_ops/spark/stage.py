@@ -69,8 +69,8 @@ class StageProcessor:
 
     Tasks emit the records that they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks
     are emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
-    ``OWNER_BUCKET`` and must not change. Beside it stand the ``notes``, from which a changed dataflow can continue. With
-    ``small_memory`` a worker returns what each bucket has freed.
+    ``OWNER_BUCKET`` and must not change. Beside it stand the ``notes``, from which a changed dataflow can continue.
+    With ``small_memory`` a worker returns what each bucket has freed.
     """
 
     def __init__(

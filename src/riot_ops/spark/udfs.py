@@ -158,8 +158,9 @@ def row_processor(task: Operator, schema: pa.Schema | StructType | str) -> RowPr
     StatefulProcessor
         Its ``output_schema`` is the ``outputStructType`` that Spark asks for.
     """
+    arguments = _processor_arguments(task, schema)
     require("row-wise transformWithState")
-    return RowProcessor(*_processor_arguments(task, schema))
+    return RowProcessor(*arguments)
 
 
 def _processor_arguments(task: Operator, schema: Any) -> tuple[KeyedOperator, pa.Schema]:
