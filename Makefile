@@ -10,7 +10,7 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 # images set it; every Spark worker would then compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-fast test-one test-all test-matrix test-jars bench mutants lint docs report release-assets clean
+.PHONY: setup browser run test test-fast test-one test-all test-matrix test-jars bench mutants lint docs report release-assets clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,10 @@ $(STAMP): pyproject.toml tools/setup.sh tools/services.py
 run: setup
 	$(VENV)/bin/riot-ops run stats --overwrite
 
+# a browser, for the tests of pages
+browser: setup
+	@$(PY) tools/services.py install chromium >/dev/null || true
+
 lint: setup
 	$(VENV)/bin/ruff check $(CODE)
 	$(VENV)/bin/ruff format --check --quiet $(CODE)
@@ -41,7 +45,7 @@ lint: setup
 
 # lint runs beside the tests, since mypy uses one core; its output comes at the end
 # so do a minute of tests on the oldest Spark: its environment is made meanwhile
-test: setup
+test: setup browser
 	@said=$$(mktemp); old=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
 	$(MEMORY) $(PY) tools/spark_versions.py test --short 4.0 >$$old 2>&1 & oldest=$$!; \
 	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src benchmarks README.md docs/howto; tests=$$?; \
@@ -65,7 +69,7 @@ test-one: setup
 test-jars: setup
 	$(MEMORY) $(PY) tools/test_jars.py
 
-test-all: lint
+test-all: lint browser
 	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src benchmarks README.md docs/howto
 
 bench: setup

@@ -84,6 +84,40 @@ def sample_data(request) -> Path:
 
 
 @pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium of the system."""
+    from playwright.sync_api import sync_playwright
+
+    from riot_ops.testing.services import program
+
+    quiet = [f"--disable-{name}" for name in ("gpu", "quic", "background-networking", "component-update", "sync")]
+    path = program("chromium", "tools/services.py install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--no-first-run", *quiet])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages as ``open_page(url, **options of a context)``; their consoles must stay silent."""
+    contexts, said = [], []
+
+    def open_(url, **options):
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda one: said.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+@pytest.fixture(scope="session")
 def spark():
     """One Spark session for all tests of this process."""
     from riot_ops.spark import session

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: As vendors write it; the middle is of the PySpark that is installed, whose features are found by name.
 VENDOR_VERSION = ".".join(distribution("pyspark").version.split(".")[:2]) + ".0.dbr17"
 MAX_WHEEL_BYTES = 3_000_000
+UPLOT = ("LICENSE", "uPlot.iife.min.js", "uPlot.min.css")
 
 
 def build(project, folder, target):
@@ -45,7 +46,11 @@ def names(path):
 def test_wheel_holds_the_library_alone(wheel):
     found = names(wheel)
     assert {name.partition("/")[0] for name in found} == {"riot_ops", "riot_ops-0.1.0.dist-info"}
-    assert {Path(name).suffix for name in found if name.startswith("riot_ops/")} == {".py", ".typed", ".model"}
+    others = {
+        name for name in found if name.startswith("riot_ops/") and Path(name).suffix not in (".py", ".typed", ".model")
+    }
+    live = {f"riot_ops/monitoring/{name}" for name in ("page.html", *(f"uplot/{name}" for name in UPLOT))}
+    assert others == live  # the page with its charts
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in found if name.endswith(".py")} == source
     assert not [name for name in found if re.search(r"bench(?!$)|baseline|report/", name) and "streambench" not in name and "dspbench" not in name and "riotbench" not in name]  # fmt: skip
@@ -66,7 +71,7 @@ def test_sdist_holds_source_tests_and_metadata(tmp_path):
     files = {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "THIRD_PARTY_NOTICES.md", "PKG-INFO"}
     assert tops <= {"src", "tests", "conftest.py", "pyproject.toml", ".gitignore", *files}
     assert tops >= {"src", "tests", "conftest.py", "pyproject.toml", *files}
-    assert not [name for name in found if name.endswith((".html", ".png"))]
+    assert [name for name in found if name.endswith((".html", ".png"))] == ["src/riot_ops/monitoring/page.html"]
     assert not [name for name in found if name.endswith(".jsonl") and "tests/data/samples" not in name]
 
 

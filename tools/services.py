@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs and starts the servers that tests and benchmarks talk to.
 
-    services.py install [NAME ...]    install missing servers (all by default)
+    services.py install [NAME ...]    install missing servers (all by default), or the browser: chromium
     services.py start NAME            start one on free loopback ports, print its URLs, stop at Ctrl-C
 
 ``riot_ops.testing.services`` starts servers; this script installs them.
@@ -65,6 +65,14 @@ def install_postgres() -> None:
         apt_install("postgresql")
 
 
+def install_chromium() -> None:
+    """The browser of the tests of pages."""
+    try:
+        program("chromium", "")
+    except ConnectorError:
+        apt_install("chromium")
+
+
 def install_nothing() -> None:
     """A server that comes with a package of the environment."""
 
@@ -79,13 +87,16 @@ SERVICES: dict[str, tuple[Callable[[], None], Callable[[], Service]]] = {
     "tansu": (install_nothing, Tansu),
 }
 
+#: What tests need beside servers; ``make test`` installs it.
+PROGRAMS: dict[str, Callable[[], None]] = {"chromium": install_chromium}
+
 
 def install(names: list[str]) -> int:
     """Install servers; the number of those that could not be."""
     failed = 0
     for name in names:
         try:
-            SERVICES[name][0]()
+            (PROGRAMS[name] if name in PROGRAMS else SERVICES[name][0])()
             print(f"services: {name} is installed")
         except (ConnectorError, OSError, subprocess.CalledProcessError) as error:
             print(f"services: {error}; the tests that need {name} will fail", file=sys.stderr)
@@ -109,13 +120,14 @@ def main() -> int:
     """Return the command line."""
     parser = argparse.ArgumentParser(description="Install and start the servers that tests talk to.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("install").add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERVICES)}")
+    known = ", ".join([*SERVICES, *PROGRAMS])
+    commands.add_parser("install").add_argument("names", nargs="*", metavar="NAME", help=f"of {known}")
     commands.add_parser("start").add_argument("name", choices=list(SERVICES))
     given = parser.parse_args()
     if given.command == "install":
-        unknown = set(given.names) - set(SERVICES)
+        unknown = set(given.names) - {*SERVICES, *PROGRAMS}
         if unknown:
-            parser.error(f"unknown server {min(unknown)!r}; known are {', '.join(SERVICES)}")
+            parser.error(f"unknown server {min(unknown)!r}; known are {known}")
         return min(1, install(given.names or list(SERVICES)))
     start(given.name)
     return 0

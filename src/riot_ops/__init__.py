@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from riot_ops.ingest.silence import HeartbeatSource
     from riot_ops.measure.json_log import JSONFormatter
     from riot_ops.measure.probe import Probe
+    from riot_ops.monitoring.live import live
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
     from riot_ops.tasks.functions.estimator_function import predict
@@ -83,6 +84,7 @@ __all__ = [
     "dataflows",
     "flat_map",
     "keyed",
+    "live",
     "map_batches",
     "merge",
     "models",
@@ -120,6 +122,7 @@ _MODULES = {
     "filter": "riot_ops.tasks.functions.filter_function",
     "flat_map": "riot_ops.tasks.functions.flat_map_function",
     "keyed": "riot_ops.tasks.functions.keyed_function",
+    "live": "riot_ops.monitoring.live",
     "map": "riot_ops.tasks.functions.map_function",
     "map_batches": "riot_ops.tasks.functions.batch_function",
     "merge": "riot_ops.dataflow",

@@ -99,13 +99,14 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>',
     ]
-    for edge in flow.edges:
-        parts += _svg_edge(edge, place)
+    for number, edge in enumerate(flow.edges):
+        parts += _svg_edge(edge, place, number)
     for node in flow.nodes.values():
         x, y = place[node.id]
         keyed = isinstance(node.task, KeyedOperator) and node.task.stateless_equivalent() is None
         kind = "keyed" if keyed else node.kind
         parts.append(
+            f'<g data-node="{_xml_text(node.id)}">'
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
             f'fill="{COLOURS[kind]}" stroke="#555"/>'
         )
@@ -113,21 +114,22 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
         lines = [line for line in (node.id, (notes or {}).get(node.id, code)) if line]
         for i, line in enumerate(lines):
             dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
-            weight = ' font-weight="bold"' if i == 0 else ' fill="#555"'
+            weight = ' font-weight="bold"' if i == 0 else ' class="note" fill="#555"'
             parts.append(
                 f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{_xml_text(line)}</text>'
             )
+        parts.append("</g>")
     if caption:
         parts.append(f'<text x="20" y="{below}" fill="#555">{_xml_text(caption)}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
-def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]]) -> list[str]:
+def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]], number: int) -> list[str]:
     (x1, y1), (x2, y2) = place[edge.source], place[edge.target]
     x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
     middle = (x1 + x2) / 2
     parts = [
-        f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '
+        f'<path data-edge="{number}" d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '
         'marker-end="url(#arrow)"/>'
     ]
     label = _edge_label(edge)

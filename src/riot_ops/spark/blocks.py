@@ -56,6 +56,8 @@ Labels = Mapping[int, list[int]]
 #: Stage number of blocks for the sinks.
 SINK_STAGE = -1
 
+#: For the few records of a sample.
+UNCOMPRESSED = Buffering(codec=None)
 #: Stage number of blocks that only count, in ``rows``, what their ``stream`` names: the metrics of a query.
 METRICS_STAGE = -2
 #: In this order: records read from the sources, rejected ones and the late ones of them, records written to
@@ -242,7 +244,8 @@ class Packer:
         if self._writer is not None:
             bucket = self._sink_bucket()
             self._writer.count(steps or {})
-            message = msgspec.msgpack.encode(self._writer.finish())
+            newest = {stream: encode([batch], UNCOMPRESSED) for stream, batch in self._writer.newest.items()}
+            message = msgspec.msgpack.encode({**self._writer.finish(), "newest": newest})
             rows = sum(self._writer.rows.values())
             yield Block(SINK_STAGE, bucket, "", rows, self.first_us, self.last_us, message)
             dead = self._writer.rows.get(ERRORS_STREAM, 0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
@@ -19,6 +20,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import RiotError, StateError
 from riot_ops.core.interrupts import defer_interrupt, handle_termination
+from riot_ops.core.ipc import decode
 from riot_ops.core.parameters import Duration
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
@@ -34,7 +36,7 @@ from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.exceptions import Py4JError, find_cause
 from riot_ops.spark.rate_control import RateController
-from riot_ops.spark.sink import SinkRoutes
+from riot_ops.spark.sink import NEWEST, SinkRoutes
 
 __all__ = ["Query", "QuerySetup", "is_active"]
 
@@ -100,6 +102,9 @@ class Query(ReadableStreams):
         self._setup = setup
         self._ends = list(setup.ends)
         self._lock = lock
+        self._polling = threading.RLock()
+        self._counts = self.summary.to_dict()  # at the last poll, for other threads
+        self._newest: dict[str, pa.RecordBatch] = {}
         self._stopped = False  # by stop() or wait()
         self._seen = -1
         self._started = time.time()
@@ -118,35 +123,56 @@ class Query(ReadableStreams):
     def status(self) -> dict[str, Any]:
         """Return the state of the query and its counts so far, as JSON-able data.
 
-        ``dataflow``, ``runner``, ``active``, ``micro_batch`` (number of the last one that Spark has reported, or None),
-        ``checkpoint``, and the keys of ``Summary.to_dict``.
+        ``dataflow``, ``runner``, ``active``, ``error`` (type of the error that ended it, or None), ``micro_batch``
+        (number of the last one that Spark has reported, or None), ``checkpoint``, and the keys of ``Summary.to_dict``.
         """
         active = self.active
-        summary = self.poll()
+        self.poll()
         return {
             "dataflow": self.flow.name,
             "runner": "spark",
             "active": active,
+            "error": None if active else self._error_type(),
             "micro_batch": None if self._seen < 0 else self._seen,
             "checkpoint": self._setup.checkpoint.folder,
-            **summary.to_dict(),
+            **self._counts,
         }
 
     def poll(self) -> Summary:
-        """Refresh the summary, and feed the in-process sinks."""
-        active = self.active  # read first: once it is False, no commit is under way
-        for progress in self._new_progress():
-            if progress["batchId"] > self._seen:
-                self._seen = progress["batchId"]
-                self._count(progress)
-                self._log.committed(self.summary)
-        if not active:
-            self._count_unreported()
-        for name, sink in self._setup.driver_sinks.items():
-            sink.drain(self.sinks[name], self._seen if active else None)
-        if active:
-            self.summary.seconds = time.time() - self._started
-        return self.summary
+        """Refresh the summary, and feed the in-process sinks; does neither while another thread is doing it."""
+        if not self._polling.acquire(blocking=False):
+            return self.summary
+        try:
+            active = self.active  # read first: once it is False, no commit is under way
+            for progress in self._new_progress():
+                if progress["batchId"] > self._seen:
+                    self._seen = progress["batchId"]
+                    self._count(progress)
+                    self._log.committed(self.summary)
+            if not active:
+                self._count_unreported()
+            for name, sink in self._setup.driver_sinks.items():
+                sink.drain(self.sinks[name], self._seen if active else None)
+            if active:
+                self.summary.seconds = time.time() - self._started
+            self._counts = self.summary.to_dict()
+            return self.summary
+        finally:
+            self._polling.release()
+
+    def newest(self) -> dict[str, pa.RecordBatch]:
+        """Return a sample of the newest records by stream, ``errors`` included: some of each bucket.
+
+        Empty over Spark Connect and on a cluster whose driver is not this process.
+        """
+        path = self._metrics(0).with_name(NEWEST)
+        if not path.exists():
+            return self._newest
+        found = msgspec.msgpack.decode(path.read_bytes())
+        for stream, pieces in found.items():
+            batches = [batch for piece in pieces for batch in decode(piece)]
+            self._newest[stream] = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        return self._newest
 
     def wait(self, timeout: Duration | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
         """Wait until the sources have ended, then stop; raises the error of a failed query.
@@ -194,6 +220,7 @@ class Query(ReadableStreams):
 
     def close(self) -> None:
         """Remove temporary files, and let other processes write to the folders of a query that has ended."""
+        self.newest()
         self.summary.warn(ended=True)
         if not self._ended:
             self._ended = True
@@ -297,6 +324,14 @@ class Query(ReadableStreams):
         # the end of a micro-batch planned by an earlier query is older than the new files
         pairs = zip(ends, self._setup.sources.values(), strict=True)
         return all(source.latest_blocks or source.finished(end["at"]) for end, source in pairs)
+
+    def _error_type(self) -> str | None:
+        """Return the type of the error that ended the query."""
+        try:
+            error = self.streaming.exception()
+        except (Py4JError, PySparkException, OSError):  # its Spark is gone
+            return RiotError.__name__
+        return None if error is None else find_cause(str(error))[0].__name__
 
     def _raise(self) -> None:
         error = self.streaming.exception()

@@ -23,10 +23,12 @@ from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.measure.metrics import Summary
 from riot_ops.spark.blocks import SINK_STAGE
 
-__all__ = ["STAGE_WRITERS", "SinkCommitter", "SinkRoutes", "batch_number", "part_number"]
+__all__ = ["NEWEST", "STAGE_WRITERS", "SinkCommitter", "SinkRoutes", "batch_number", "part_number"]
 
 #: Maximum number of buckets or splits of a stage: stage n numbers its writers from n times this.
 STAGE_WRITERS = 100_000
+#: File with the newest records of each stream, beside the counts of micro-batches.
+NEWEST = "newest.msgpack"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class SinkRoutes:
     def writer(self, stage: int, place: int) -> FanOutWriter:
         """Return a writer for one bucket or split of a stage in the current micro-batch."""
         batch, number = self.base + batch_number(), stage * STAGE_WRITERS + place
-        return FanOutWriter(self.routes, self.sinks, batch, number, self.ordinals)
+        return FanOutWriter(self.routes, self.sinks, batch, number, self.ordinals, sampling=True)
 
 
 def batch_number() -> int:
@@ -101,6 +103,7 @@ class SinkCommitter:
             sink.sync(batch_id)  # Spark counts the micro-batch as committed after this
         if self._metrics is not None:
             _write_metrics(Path(self._metrics), batch_id, written)
+            _write_newest(Path(self._metrics), written)
         if self._note is not None:
             self._note.touch()
 
@@ -118,11 +121,24 @@ def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -
         first_us, last_us, n = message["stamp"]
         total.latency.add(first_us, last_us, time.time() * 1e6, n)  # until now, as the commit makes records visible
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{batch_id}.tmp"
-    temporary.write_text(
-        json.dumps(
-            {"rows": total.rows, "reasons": total.reasons, "steps": total.steps, "latency": total.latency.blocks()}
-        ),
-        encoding="utf-8",
-    )
-    os.replace(temporary, folder / f"{batch_id}.json")
+    counted = {"rows": total.rows, "reasons": total.reasons, "steps": total.steps, "latency": total.latency.blocks()}
+    _replace(folder / f"{batch_id}.json", json.dumps(counted).encode())
+
+
+def _write_newest(folder: Path, written: list[dict[str, Any]]) -> None:
+    """Write the newest records of each stream, as pieces of Arrow IPC, for the process that started the query."""
+    found: dict[str, list[bytes]] = {}
+    for message in written:
+        for stream, data in message.get("newest", {}).items():
+            found.setdefault(stream, []).append(data)
+    if found:
+        path = folder / NEWEST
+        before = msgspec.msgpack.decode(path.read_bytes()) if path.exists() else {}
+        _replace(path, msgspec.msgpack.encode(before | found))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file that another process reads at any time."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)

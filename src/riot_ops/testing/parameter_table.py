@@ -396,6 +396,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "router": ("Callable[[RecordBatch], Any]", "Function that gives the instance of each record."),
     "row": ("str", "Template of the row key."),
     "rows": ("Any", "The records of a source."),
+    "run": ("Watchable", "A dataflow that runs."),
     "samples": ("int", "Maximum number of latencies that are kept."),
     "sasl_mechanism": (
         "'PLAIN' or 'SCRAM-SHA-256' or 'SCRAM-SHA-512' or 'OAUTHBEARER' or 'GSSAPI'",

@@ -1,0 +1,6 @@
+"""Watching a running dataflow: what is known of it, its live page, and metrics."""
+
+from riot_ops.monitoring.monitor import Monitor
+from riot_ops.monitoring.server import LiveServer
+
+__all__ = ["LiveServer", "Monitor"]

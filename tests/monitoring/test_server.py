@@ -1,0 +1,160 @@
+"""The server of the live page, asked by a client of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.monitoring.page import page, report, security_policy
+from tests.runtime.test_background_run import Ticks, until
+
+HOSTILE = "</script><script>alert(1)</script>\u2028"
+
+
+def counted():
+    flow = ro.Dataflow("counted")
+    readings = flow.source("readings", schema={"room": "string", "value": "double"})
+    return flow.sink("out", readings.to(t.KalmanFilter(by="room"), id="smooth"))
+
+
+@pytest.fixture
+def live():
+    with counted().launch(Ticks()) as run, ro.live(run, every="300ms") as found:
+        yield found
+
+
+def get(live, path, headers=(), method="GET"):
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=20)
+    connection.request(method, path, headers=dict(headers))
+    answer = connection.getresponse()
+    return answer, answer.read().decode()
+
+
+def events(live, n, path="/events", headers=()):
+    connection = http.client.HTTPConnection(live.host, live.port, timeout=20)
+    connection.request("GET", path, headers=dict(headers))
+    answer = connection.getresponse()
+    found = []
+    while len(found) < n:
+        name, data = answer.readline().decode(), answer.readline().decode()
+        assert answer.readline() == b"\n"
+        found.append((name.strip().removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    connection.close()
+    return answer, found
+
+
+def test_page_runs_its_own_scripts_only(live):
+    answer, text = get(live, "/")
+    assert answer.status == 200 and answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert len(text.encode()) <= 200_000
+    policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'" and "unsafe" not in str(policy)
+    assert not re.findall(r"""(?:src|href)=["']?https?:""", text)  # nothing from elsewhere
+    assert not re.findall(r"""<[^>]+ (?:on\w+|style)=""", text.split("<script", 1)[0])
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Cache-Control"] == "no-store"
+
+
+def test_events_are_a_state_and_looks(live):
+    answer, found = events(live, 4)
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    assert [name for name, _ in found] == ["state", "look", "look", "look"]
+    versions = [data["version"] for _, data in found]
+    assert versions == list(range(versions[0], versions[0] + 4))
+    messages = [data["status"]["messages"] for _, data in found]
+    assert messages == sorted(messages) and messages[-1] > messages[0]
+
+
+def test_state_and_metrics(live):
+    until(lambda: live.monitor.state()["status"]["messages"] > 0)
+    _, text = get(live, "/state.json")
+    state = json.loads(text)
+    assert state["status"]["dataflow"] == "counted" and state["diagram"].startswith("<svg")
+    answer, text = get(live, "/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4") and "riot_ops_up" in text
+    answer, text = get(live, "/", method="HEAD")
+    assert (answer.status, text) == (200, "")
+    assert get(live, "/../../etc/passwd")[0].status == 404
+
+
+def test_end_of_the_run_ends_the_events():
+    run = counted().launch([{"room": "a", "value": 1.0}])
+    run.wait()
+    with ro.live(run) as live:
+        _, found = events(live, 2)
+        assert [name for name, _ in found] == ["state", "end"] and found[0][1]["status"]["active"] is False
+
+
+def test_name_of_another_site_is_refused(live):
+    assert get(live, "/state.json", {"Host": "evil.example:80"})[0].status == 403
+    assert get(live, "/state.json", {"Host": f"localhost:{live.port}"})[0].status == 200
+
+
+def test_other_machines_need_a_token(live):
+    with pytest.raises(ConfigError, match=r"url='http://0\.0\.0\.0' can be reached from other machines: give a token"):
+        ro.live(live.monitor._run, url="http://0.0.0.0")
+    with ro.live(live.monitor._run, url="http://0.0.0.0", token=ro.Secret("häßlich")) as guarded:
+        guarded.host = "127.0.0.1"
+        assert "häßlich" not in repr(guarded) + guarded.url
+        answer, text = get(guarded, "/state.json")
+        assert answer.status == 401 and "counted" not in text
+        assert get(guarded, "/?token=wrong")[0].status == 401
+        assert get(guarded, "/events")[0].status == 401
+        answer, _ = get(guarded, "/?token=h%C3%A4%C3%9Flich")
+        assert answer.status == 303 and answer.headers["Location"] == "/"
+        cookie = answer.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        assert get(guarded, "/state.json", {"Cookie": cookie.split(";")[0]})[0].status == 200
+        bearer = {"Authorization": "Bearer häßlich".encode()}
+        assert get(guarded, "/metrics", bearer)[0].status == 200
+
+
+def test_port_in_use_is_told(live):
+    with pytest.raises(ConnectorError, match=rf"cannot be served on 127\.0\.0\.1:{live.port}"):
+        ro.live(live.monitor._run, url=live.url)
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1", "https://127.0.0.1", "http://", "http://h:1:2", "http://h/x", "http://a@h", ""]
+)
+def test_address_that_is_none_is_refused(live, url):
+    with pytest.raises(ConfigError, match=rf"url must be like 'http://127\.0\.0\.1:8080' .*got '{url}'"):
+        ro.live(live.monitor._run, url=url)
+
+
+@pytest.mark.long
+def test_fifty_readers_and_one_that_does_not_read(live):
+    slow = socket.create_connection((live.host, live.port))
+    slow.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")  # and reads nothing
+    counts = []
+    threads = [threading.Thread(target=lambda: counts.append(len(events(live, 5)[1]))) for _ in range(50)]
+    begun = time.monotonic()
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(30)
+    assert counts == [5] * 50 and time.monotonic() - begun < 30
+    slow.close()
+
+
+def test_report_shows_the_state_without_a_server(live, tmp_path):
+    until(lambda: live.monitor.state()["status"]["messages"] > 0)
+    live.save(tmp_path / "kept.html")
+    text = (tmp_path / "kept.html").read_text(encoding="utf-8")
+    kept = json.loads(re.search(r'id="kept">(.*?)</script>', text, re.DOTALL).group(1))
+    assert kept["status"]["dataflow"] == "counted" and kept["points"]
+    assert 'http-equiv="Content-Security-Policy"' in text and "frame-ancestors" not in text
+    hostile = report({"letters": [{"raw": HOSTILE}]})
+    assert hostile.count("<script") == page().count("<script")
+    kept = json.loads(re.search(r'id="kept">(.*?)</script>', hostile, re.DOTALL).group(1))
+    assert kept == {"letters": [{"raw": HOSTILE}]}
+    scripts = re.findall(r"<script>(.*?)</script>", hostile, re.DOTALL)
+    assert len(scripts) == 1 and security_policy().count("'sha256-") == 2
