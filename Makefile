@@ -17,7 +17,7 @@ help:
 	@echo "make setup           the environment .venv, with everything"
 	@echo "make run             STATS over a generated stream on local Spark"
 	@echo "make test            lint, types, tests and doctests (test-fast: 90 s, test-one FILE=…: one file, test-all: slow tests too)"
-	@echo "make test-jars       the tests of Kafka against Apache Kafka, where Maven Central answers"
+	@echo "make test-jars       the tests of Kafka against Apache Kafka, and of Spark's own ends, where Maven Central answers"
 	@echo "make test-matrix     the tests on Spark, with Spark 4.0, 4.1, 4.2 and 4.3"
 	@echo "make bench           riot_ops beside other ways to do the same work"
 	@echo "make docs            the documentation into build/docs (report: the papers' experiments into build/report)"
@@ -65,7 +65,7 @@ test-fast: setup
 test-one: setup
 	$(PY) tools/test_one.py $(FILE)
 
-# Apache Kafka from jars, by Maven into build/jars: one broker, and three that are killed
+# Apache Kafka from jars, by Maven into build/jars: one broker, and three that are killed; and Spark's own ends
 test-jars: setup
 	$(MEMORY) $(PY) tools/test_jars.py
 

@@ -111,13 +111,15 @@ def run(command: list[str], version: str) -> None:
         raise CannotMakeError(f"pip cannot get pyspark {version}: {' '.join(said[-3:])}")
 
 
-def test(version: str, short: bool, arguments: list[str]) -> tuple[int, str]:
+def run_tests(
+    version: str, short: bool, arguments: list[str], variables: dict[str, str] | None = None
+) -> tuple[int, str]:
     """Run the tests on Spark; returns pytest's exit code and its last line."""
     python = make(version)
     tests = [*SHORT] if short else ["tests/spark", "tests/reuse/spark", "-m", "not slow"]
     log = home(version) / "tests.log"
     command = [str(python), "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *(arguments or tests)]
-    environment = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    environment = {**(variables or os.environ), "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     # the settings of a Spark that is installed elsewhere
     for name in ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONDONTWRITEBYTECODE"):
         environment.pop(name, None)
@@ -146,7 +148,7 @@ def main(arguments: list[str]) -> int:
             if given.action == "make":
                 code, said = 0, str(make(version))
             else:
-                code, said = test(version, given.short, of_pytest)
+                code, said = run_tests(version, given.short, of_pytest)
         except CannotMakeError as error:
             code, said = 1, str(error)
         failed = failed or code != 0

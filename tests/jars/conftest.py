@@ -1,5 +1,7 @@
-"""Leaves the tests that need jars to ``make test-jars``, which says by ``RIOT_OPS_JARS`` where they are."""
+"""Leaves the tests that need jars to ``make test-jars``, which says by variables where they are."""
 
 import os
 
-collect_ignore = [] if "RIOT_OPS_JARS" in os.environ else ["apache_kafka_suite.py"]
+#: What a file of tests needs.
+NEEDED = {"apache_kafka_suite.py": "RIOT_OPS_JARS", "spark_ends_suite.py": "RIOT_OPS_SPARK_JARS"}
+collect_ignore = [name for name, variable in NEEDED.items() if variable not in os.environ]

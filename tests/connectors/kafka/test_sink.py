@@ -17,6 +17,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.connectors import KafkaSink
+from riot_ops.core.errors import ConnectorError
 from tests.connectors.kafka.tools import until
 
 pytestmark = pytest.mark.integration
@@ -72,6 +73,39 @@ def test_payload_key_headers_time_and_partition(cluster, topic):
     assert (first.value(), first.key(), first.partition()) == (b"\xff", b"a", 2)
     assert first.headers() == [("h", b"x"), ("n", b"5")] and first.timestamp()[1] == round(AT.timestamp() * 1000)
     assert second.value() is None and second.headers() is None and second.timestamp()[1] > first.timestamp()[1]
+
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"t": EPOCH}, r"the time 't' .*must be after 1970-01-01T00:00.*got 0 ms"),
+        ({"t": EPOCH - dt.timedelta(seconds=1)}, r"the time 't' .*got -1000 ms"),
+        ({"part": -2}, r"the field 'part' .*from 0 to 2147483647, got -2"),
+        ({"part": 2**31}, r"the field 'part' .*from 0 to 2147483647, got 2147483648"),
+    ],
+)
+def test_times_and_partitions_that_kafka_lacks_are_refused(cluster, topic, record, message):
+    """A time of 0 would be sent as the time of writing."""
+    sink = KafkaSink(servers=cluster.servers, topic=topic(1), time="t", partition_field="part")
+    row = {"t": AT, "part": 0, **record}
+    with pytest.raises(ConnectorError, match=message):
+        write(sink, [row], ("t", pa.timestamp("us", tz="UTC")), ("part", pa.int64()))
+
+
+def test_first_time_and_no_time(cluster, topic):
+    name = topic(1)
+    first = EPOCH + dt.timedelta(milliseconds=1)
+    sink = KafkaSink(servers=cluster.servers, topic=name, time="t", partition_field="part")
+    write(
+        sink,
+        [{"t": first, "part": None}, {"t": None, "part": 0}],
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("part", pa.int64()),
+    )
+    assert [message.timestamp()[1] == 1 for message in cluster.read(name, 2)] == [True, False]
 
 
 def test_same_key_goes_to_the_partition_of_other_clients(cluster, topic):

@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.connectors.kafka.connection import KafkaConnection, confluent_kafka
 from riot_ops.connectors.kafka.producer import IdempotentProducer, OutgoingMessage, Transactions, open_producer
@@ -21,6 +22,8 @@ from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 
 __all__ = ["KafkaSink"]
 
+#: Kafka's numbers of partitions are whole numbers of 32 bits.
+MAX_PARTITION = 2**31 - 1
 #: Rows of a block that crosses to the process that commits.
 BLOCK_ROWS = 65_536
 #: Bytes of the blocks of one writer, which cross in one piece.
@@ -57,7 +60,7 @@ class KafkaSink(KafkaConnection, Sink):
     header_fields : tuple of str, default ()
         Fields to send as headers, as text; null sends none.
     time : str or None, default None
-        Field with the time stamp. By default the time of writing.
+        Field with the time stamp, after 1970-01-01T00:00. By default, and for null, the time of writing.
     partition_field : str or None, default None
         Field with the number of the partition. By default the key decides, as in Kafka's own client.
     transactional : bool, default False
@@ -213,17 +216,24 @@ class KafkaSink(KafkaConnection, Sink):
         keys: Any = repeat(None, n) if self.key_field is None else _bytes(batch.column(self.key_field))
         partitions: Any = repeat(-1, n)
         if self.partition_field is not None:
-            found = batch.column(self.partition_field).fill_null(-1).cast(pa.int32())
-            partitions = found.to_pylist()
-            if any(number < -1 for number in partitions):
+            found = batch.column(self.partition_field).to_pylist()
+            partitions = [-1 if number is None else number for number in found]
+            if wrong := [number for number in partitions if not -1 <= number <= MAX_PARTITION]:
                 raise ConnectorError(
-                    f"the partition {min(partitions)} of a record of the stream {stream!r} is negative"
+                    f"KafkaSink: the field {self.partition_field!r} of a record of the stream {stream!r} must be the "
+                    f"number of a partition, from 0 to {MAX_PARTITION}, got {wrong[0]}"
                 )
         times: Any = repeat(0, n)
         if self.time is not None:
             column = batch.column(self.time)
             in_ms = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
-            times = in_ms.fill_null(0).to_pylist()
+            if (first := pc.min(in_ms).as_py()) is not None and first < 1:
+                raise ConnectorError(
+                    f"KafkaSink: the time {self.time!r} of a record of the stream {stream!r} must be after "
+                    f"1970-01-01T00:00, where Kafka's times begin, got {first} ms from there; filter or mend such "
+                    "records before the sink"
+                )
+            times = in_ms.fill_null(0).to_pylist()  # 0 is the time of writing
         headers: Any = repeat(None, n)
         if self.header_fields:
             names = as_names(self.header_fields)
