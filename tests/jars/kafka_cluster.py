@@ -60,6 +60,7 @@ class Broker(Service):
             "broker.session.timeout.ms=3000",
             "broker.heartbeat.interval.ms=500",
             "controlled.shutdown.enable=false",
+            "log.retention.ms=-1",  # tests write old times, and a look for expired ones comes twice a second
             "log.retention.check.interval.ms=500",
             "log.cleaner.backoff.ms=200",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",

@@ -151,6 +151,24 @@ def test_fields_are_checked_when_the_run_starts(cluster):
         write(KafkaSink(servers=cluster.servers, topic="a", time="p"), [{"p": 1}], ("p", pa.int64()))
 
 
+@pytest.mark.parametrize(
+    ("option", "kind", "value", "message"),
+    [
+        ("time", pa.timestamp("us", "UTC"), 0, "must be after 1970-01-01T00:00, .*got 0 ms"),
+        ("time", pa.timestamp("us"), 999, "must be after 1970-01-01T00:00, .*got 0 ms"),
+        ("time", pa.timestamp("s"), -3, "must be after 1970-01-01T00:00, .*got -3000 ms"),
+        ("partition_field", pa.int64(), 2**31, "from 0 to 2147483647, got 2147483648"),
+        ("partition_field", pa.uint64(), 2**64 - 1, "from 0 to 2147483647, got 18446744073709551615"),
+        ("partition_field", pa.int32(), -2, "from 0 to 2147483647, got -2"),
+    ],
+)
+def test_times_and_partitions_that_kafka_lacks(option, kind, value, message):
+    sink = KafkaSink(servers="localhost:1", topic="a", payload="p", **{option: "x"})
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"]), pa.array([None, value], kind)], ["p", "x"])
+    with pytest.raises(ConnectorError, match=f"'x' of a record of the stream 'out'.*{message}"):
+        sink.messages("out", batch)
+
+
 def test_rejected_records_need_a_sink_that_has_their_fields(cluster):
     sink = KafkaSink(servers=cluster.servers, topic="a", payload="p")
     with pytest.raises(ro.ConfigError, match="give rejected records a sink of their own, named 'errors'"):
