@@ -157,10 +157,7 @@ def test_imports_point_downwards(module):
         root = name.partition(".")[0]
         if root in {"pyspark", "pandas"}:
             assert package == "spark", f"{module} imports {root} outside of spark/"
-        allowed = module in (
-            "riot_ops.spark.worker_daemon",  # which imports it in advance
-            "riot_ops.kernels.arrays.simd",  # which only numba imports
-        )
+        allowed = module == "riot_ops.kernels.arrays.simd"  # which only numba imports
         assert root not in set(HEAVY) - {"pyspark", "pandas"} or allowed, f"{module} imports {root} at once"
 
 

@@ -107,6 +107,7 @@ def test_workers_are_checked_once(spark, monkeypatch):
     checked = []
     monkeypatch.setattr(check, "CHECKED_CONTEXTS", set())
     monkeypatch.setattr(check, "check_workers", checked.append)
+    monkeypatch.setattr(check, "share_modules", lambda spark: False)
     for _ in range(2):
         check.check_session(spark, keeps_state=True)
     assert checked == [spark]

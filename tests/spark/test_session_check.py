@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import site
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,3 +63,33 @@ def test_speculation_over_state_is_refused(given: dict[str, str], yes: str) -> N
 )
 def test_safe_settings_are_accepted(given: dict[str, str]) -> None:
     check.check_session(settings(**given), keeps_state=True)
+
+
+def test_workers_are_asked_unless_they_find_the_same_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that asks them is left out only if a new process of this Python finds each module by itself."""
+    installed, given = tmp_path / "installed", tmp_path / "given"
+    for folder, name in (
+        (installed, "pyarrow"),
+        (installed, "pandas"),
+        (installed, "google/protobuf"),
+        (given, "riot_ops"),
+    ):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").touch()
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(installed)])
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", False)
+    monkeypatch.setenv("PYTHONPATH", f":{given}")
+
+    def session(python: str = sys.executable, master: str = "local[2]") -> Any:
+        return SimpleNamespace(conf=settings(master=master), sparkContext=SimpleNamespace(pythonExec=python))
+
+    assert check.share_modules(session())
+    assert not check.share_modules(session(python="python3"))
+    assert not check.share_modules(session(master="spark://host:7077"))
+    (installed / "google" / "protobuf" / "__init__.py").rename(tmp_path / "away")
+    (installed / "google" / "protobuf").rmdir()
+    assert not check.share_modules(session())
+    (installed / "google" / "protobuf.py").touch()
+    assert check.share_modules(session())
+    monkeypatch.delenv("PYTHONPATH")
+    assert not check.share_modules(session()), "riot_ops is found by this process only"

@@ -5,8 +5,13 @@ Spark itself reports most of these problems only within the first micro-batch, a
 
 from __future__ import annotations
 
+import importlib.machinery
+import os
 import re
+import site
+import sys
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.errors import ConfigError, excerpt
@@ -27,6 +32,8 @@ SPECULATION = "spark.speculation"
 STORE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 SAFE_FORMAT = 2
 
+#: Modules that workers import.
+NEEDED = ("riot_ops", "pyarrow", "pandas", "google.protobuf")
 #: Contexts whose workers have been checked.
 CHECKED_CONTEXTS: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -57,7 +64,8 @@ def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
         )
     # a function of a declarative pipeline has a Connect session, and must not run anything
     if not is_connect(spark) and spark.sparkContext not in CHECKED_CONTEXTS:
-        check_workers(spark)
+        if not share_modules(spark):
+            check_workers(spark)
         CHECKED_CONTEXTS.add(spark.sparkContext)
 
 
@@ -112,6 +120,29 @@ def is_one_process(spark: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def share_modules(spark: SparkSession) -> bool:
+    """Whether the workers run the Python of this process and find what they need where any new process finds it.
+
+    A task that asks one of them would take longer than planning the query.
+    """
+    if not is_one_process(spark) or spark.sparkContext.pythonExec != sys.executable:
+        return False
+    folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *site.getsitepackages()]
+    if site.ENABLE_USER_SITE:
+        folders.append(site.getusersitepackages())
+    return all(_is_in(name, folders) for name in NEEDED)
+
+
+def _is_in(name: str, folders: Sequence[str]) -> bool:
+    """Whether a module is found in folders."""
+    package, _, rest = name.partition(".")
+    found = importlib.machinery.PathFinder.find_spec(package, folders)
+    if found is None or not rest:
+        return found is not None
+    inside = found.submodule_search_locations or ()
+    return importlib.machinery.PathFinder.find_spec(name, list(inside)) is not None
+
+
 def check_workers(spark: SparkSession) -> None:
     context = spark.sparkContext
     python = context.pythonExec
@@ -134,6 +165,8 @@ _REMEDY = (
 
 def _missing_finder() -> Any:
     # a nested function is pickled by value, not as the name of a module that may be missing
+    needed = NEEDED
+
     def find_missing(_: int) -> list[str]:
         from importlib.util import find_spec
 
@@ -143,7 +176,7 @@ def _missing_finder() -> Any:
             except ModuleNotFoundError:  # the parent package is missing
                 return False
 
-        return [n for n in ("riot_ops", "pyarrow", "pandas", "google.protobuf") if not found(n)]
+        return [n for n in needed if not found(n)]
 
     return find_missing
 

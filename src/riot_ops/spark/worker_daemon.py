@@ -17,21 +17,13 @@ import gc
 import importlib
 import socket
 
-import numpy as np
-import pandas as pd  # noqa: F401
 from pyspark import daemon
 
-from riot_ops.kernels.arrays.latest_rows import latest_rows
-from riot_ops.kernels.changeover import compile_immediately
-from riot_ops.spark import dataframe_transform as adapters  # noqa: F401
-from riot_ops.spark import (
-    source,  # noqa: F401
-    stage,  # noqa: F401
-)
 from riot_ops.spark.worker_gc import freeze_once
 
-#: Modules that Spark's workers import for a task with state.
-OF_SPARK = ("pyspark.worker", "pyspark.sql.streaming.proto.StateMessage_pb2", "pyarrow.pandas_compat")
+#: Modules of this library that workers import, and those that Spark's workers import for a task with state.
+OWN = ("riot_ops.spark.dataframe_transform", "riot_ops.spark.source", "riot_ops.spark.stage")
+OF_SPARK = ("pandas", "pyspark.worker", "pyspark.sql.streaming.proto.StateMessage_pb2", "pyarrow.pandas_compat")
 
 _of_spark = daemon.worker
 
@@ -44,13 +36,26 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
         return 1
 
 
-if __name__ == "__main__":
-    daemon.worker = worker
+def import_modules() -> None:
+    """Import what workers need, with the compiler, and freeze it."""
+    gc.disable()  # looking for garbage takes an eighth of the time of imports, which leave hardly any
+    import numpy as np
+
+    from riot_ops.kernels.arrays.latest_rows import latest_rows
+    from riot_ops.kernels.changeover import compile_immediately
+
+    for name in OWN:
+        importlib.import_module(name)
     compile_immediately()
     latest_rows(np.zeros(1, np.int64), 1)
     for name in OF_SPARK:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    gc.collect()
     freeze_once()
+    gc.enable()
+
+
+if __name__ == "__main__":
+    daemon.worker = worker
+    import_modules()
     daemon.manager()
