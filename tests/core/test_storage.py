@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import pickle
+import random
 import re
 import threading
 import urllib.request
@@ -192,7 +193,8 @@ def rows(n):
     ],
 )
 def test_passing_faults_are_waited_out(proxy, fault, request):
-    proxy.fault = lambda number, _: fault if number % 3 == 0 else None
+    chance = random.Random(0)  # not each third: a read of three requests would fail for ever
+    proxy.fault = lambda *_: fault if chance.random() < 0.25 else None
     folder = re.sub(r"\W+", "-", request.node.name)
     for n in (10, 20):
         options = {"out": f"s3://faults/{folder}/out", "checkpoint": f"s3://faults/{folder}/state"}

@@ -17,11 +17,11 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.folder_lock import LOCK, FolderLock
 from riot_ops.core.sink import CallbackSink, FanOutWriter
 from riot_ops.core.text_sinks import CSVSink, JSONLinesSink
 from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.checkpoint import Checkpoint
-from riot_ops.runtime.folder_lock import LOCK, FolderLock
 from tests.recovery import job
 
 READINGS = {"device": "string", "value": "double"}
@@ -376,9 +376,7 @@ def test_second_run_in_folder_is_refused(tmp_path, shared):
 
 
 def test_folder_of_killed_process_is_free(tmp_path):
-    code = (
-        "import sys, time, pathlib, riot_ops.runtime.folder_lock as c; k = c.FolderLock([pathlib.Path(sys.argv[1])]); "
-    )
+    code = "import sys, time, pathlib, riot_ops.core.folder_lock as c; k = c.FolderLock([pathlib.Path(sys.argv[1])]); "
     code += "print('held', flush=True); time.sleep(60)"
     owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     try:

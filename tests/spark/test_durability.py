@@ -14,8 +14,8 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.folder_lock import LOCK
 from riot_ops.core.sink import CallbackSink
-from riot_ops.runtime.folder_lock import LOCK
 from riot_ops.streams.files import write as write_stream
 from riot_ops.testing import exact
 from tests.core.test_file_sink import ROWS

@@ -31,7 +31,7 @@ from benchmarks.tests import sample_suite
 from benchmarks.tests.report.test_store import COUNTS, RELAY, SUITE, of, stored, where
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.runtime.folder_lock import FolderLock
+from riot_ops.core.folder_lock import FolderLock
 from tests.drawn_images import decode
 
 __all__ = ["where"]

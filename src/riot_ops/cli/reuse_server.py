@@ -15,11 +15,11 @@ from riot_ops.cli.reuse_endpoints import make_sink, make_source, parse_endpoint
 from riot_ops.cli.reuse_requests import parse_request
 from riot_ops.cli.reuse_socket import Server, make_control_folder
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import write_atomic
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
-from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["BACKENDS", "ReuseServer"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from riot_ops.cli.reuse_requests import decode_request
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
-from riot_ops.runtime.folder_lock import read_lock
+from riot_ops.core.folder_lock import read_lock
 
 __all__ = ["Server", "answer_line", "make_control_folder", "send_request", "stop_manager"]
 

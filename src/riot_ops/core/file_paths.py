@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.core.compaction import superseded
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.manifest import committed_names
 from riot_ops.core.paths import local_path, scheme_of
@@ -141,7 +142,9 @@ def list_files(item: str) -> list[str]:
             raise ConnectorError(f"no such file, and no files in a folder: {item}")
         return found
     if os.path.isdir(item):
-        names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
+        found = [n for n in os.listdir(item) if not n.startswith(".")]
+        joined = superseded(found)
+        names = sorted(os.path.join(item, n) for n in found if n not in joined)
         names = [n for n in names if os.path.isfile(n)]
     elif os.path.exists(item):
         names = [item]

@@ -16,21 +16,35 @@ from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 
+from riot_ops.core.checks import check_count
 from riot_ops.core.claim import Claim
+from riot_ops.core.compaction import (
+    CommittedFile,
+    check_joined,
+    compaction_groups,
+    files_changed,
+    first_open_batch,
+    joined_name,
+    joined_span,
+    superseded_by_folder,
+)
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_writer import ROW_GROUP_ROWS, HiddenFileWriter, TableWriter, publish_files
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.parameters import as_timedelta
 from riot_ops.core.parquet_file import open_parquet, parquet_writer, read_parquet
 from riot_ops.core.paths import sync
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Message, Sink, Writer, align_schemas
-from riot_ops.core.storage import Address, open_place
+from riot_ops.core.storage import PAUSES, Address, open_place
 from riot_ops.core.stored_files import EMPTY, WAITING, Joining, StoredFiles, StoredWriter, earlier_output
 
 __all__ = ["HIDDEN", "FileSink", "ParquetSink", "TableWriter", "publish_files"]
 
 #: Codecs of Parquet that are compiled into Arrow.
 CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "lz4_raw", "zstd")
+#: Size of the files that :meth:`FileSink.optimize` makes.
+TARGET_BYTES = 128 << 20
 #: Files of batches that have not been committed. Readers skip hidden names, and patterns such as ``*.parquet`` do not
 #: match them.
 HIDDEN = ".part-*"
@@ -108,6 +122,70 @@ class FileSink(Sink):
     def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         """Write the records of files into one, at a path or in an open one, which stays open."""
 
+    def form_of(self, path: Path | Address) -> object:
+        """Return what files must have in common to be joined; by default any can be."""
+        return None
+
+    def optimize(self, *, target_bytes: int = TARGET_BYTES) -> dict[str, dict[str, int]]:
+        """Join small committed files of each stream; the records stay the same.
+
+        Call it on the sink of a run that has ended, or in another process on a sink with the same arguments. The files
+        of the last two batches stay, since a run that continues may write them again. On a disk a folder that a run
+        writes to is refused. In an object store a run that still writes ends at its next commit, with an error, and
+        continues when it is started again.
+
+        Readers of this library see either the old files or the new one, also after a crash; the next start, or the next
+        call, then removes what was left. Other programs may see records twice until then.
+
+        Parameters
+        ----------
+        target_bytes : int, default 134,217,728
+            Size of the files to make, in bytes: files are joined as long as they are not larger together.
+
+        Returns
+        -------
+        dict of str to dict
+            By stream, ``numFilesAdded`` and ``numFilesRemoved``.
+
+        Raises
+        ------
+        ConnectorError
+            If a run writes to the folder, or a file cannot be read or written. Nothing is lost then.
+        """
+        check_count(target_bytes=target_bytes)
+        if isinstance(self.folder, Address):
+            return self._stored.optimize(target_bytes, self.form_of, self.join_files)
+        with FolderLock({path.parent for _, _, path in self._local_files()}):
+            return self._optimize_local(target_bytes)
+
+    def _optimize_local(self, target_bytes: int) -> dict[str, dict[str, int]]:
+        self._remove_superseded()
+        found: dict[str, list[CommittedFile]] = {}
+        for number, stream, path in self._local_files():
+            if not path.name.startswith(WAITING):
+                found.setdefault(stream, []).append(CommittedFile(number, path.stat().st_size, path))
+        until = first_open_batch(file.batch for files in found.values() for file in files)
+        result = {}
+        for stream, files in found.items():
+            groups = compaction_groups(files, target_bytes, until, self.form_of)
+            for first, members in groups:
+                into = members[-1].place.with_name(joined_name(first, members[-1].batch, self.suffix))
+                try:
+                    self._merge([file.place for file in members], into)
+                except (OSError, pa.ArrowException) as error:
+                    raise ConnectorError(f"cannot join files of stream {stream!r} into {into}: {error}") from error
+                for file in members:
+                    file.place.unlink(missing_ok=True)
+            result[stream] = files_changed(groups)
+        return result
+
+    def _remove_superseded(self) -> None:
+        """Remove files that a crash has left after they were joined."""
+        counted = {path for _, _, path in self._local_files()}
+        for _, _, path in self._numbered(f"part-*.{self.suffix}"):
+            if path not in counted:
+                path.unlink(missing_ok=True)
+
     def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
         sink = copy.copy(self)
         sink.__dict__.update(schemas=dict(schemas), _claim=self._new_claim(schemas))
@@ -146,13 +224,25 @@ class FileSink(Sink):
         while True:
             paths = [path for _, name, path in self.files() if name == stream]
             try:
-                pieces = [self.read_file(path, stream) for path in paths or self._empty(stream)]
+                pieces = [self._read(path, stream) for path in paths or self._empty(stream)]
             except ConnectorError:
-                if paths == before or not isinstance(self.folder, Address):
+                if paths == before:
                     raise
-                before = paths  # a commit may join files while they are read
+                before = paths  # files may be joined while they are read
                 continue
             return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
+
+    def _read(self, path: Path | Address, stream: str) -> pa.Table:
+        """Read a file, again after a failure of the store that may pass."""
+        for pause in PAUSES if isinstance(path, Address) else ():
+            try:
+                return self.read_file(path, stream)
+            except ConnectorError as error:
+                cause = error.__cause__
+                if not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError):
+                    raise
+                time.sleep(pause)
+        return self.read_file(path, stream)
 
     def _empty(self, stream: str) -> list[Path | Address]:
         name = f"{EMPTY}.{self.suffix}"
@@ -211,6 +301,9 @@ class FileSink(Sink):
         if isinstance(self.folder, Address):
             self._stored.recover(batch_id)
             return
+        spans = [(path, *span) for _, _, path in self._local_files() if (span := joined_span(path.name))]
+        check_joined(batch_id, spans)
+        self._remove_superseded()
         self._remove(lambda n: n >= batch_id, set())
         for leftover in (HIDDEN, f"{EMPTY}.{self.suffix}"):
             for path in self._glob(leftover):
@@ -246,7 +339,9 @@ class FileSink(Sink):
 
     def _local_files(self) -> list[tuple[int, str, Path]]:
         found = self._numbered(f"part-*.{self.suffix}")
-        rolled = {stream: number for number, stream, path in found if path.stem.endswith("-rolled")}
+        joined = superseded_by_folder(path for _, _, path in found)
+        found = [one for one in found if one[2] not in joined]
+        rolled = {stream: number for number, stream, path in found if "-rolled" in path.stem or "-joined-" in path.stem}
         # files that a crash left after they were rolled do not count
         waiting = [one for one in self._waiting() if one[0] > rolled.get(one[1], -1)]
         return sorted(found + waiting)
@@ -369,17 +464,26 @@ class ParquetSink(FileSink):
 
     def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         writer = None
+        held: list[pa.Table] = []  # row groups of small files would be small
         for part in parts:
             with open_parquet(part) as file:
                 writer = writer or self.open_file(into, file.schema_arrow)
                 for batch in file.iter_batches(ROW_GROUP_ROWS):
-                    writer.write_table(*align_schemas([pa.Table.from_batches([batch])], writer.schema))
+                    held += align_schemas([pa.Table.from_batches([batch])], writer.schema)
+                    if sum(table.num_rows for table in held) >= ROW_GROUP_ROWS:
+                        writer.write_table(pa.concat_tables(held))
+                        held = []
         assert writer is not None
+        if held:
+            writer.write_table(pa.concat_tables(held))
         writer.close()
 
-
-def _file_name(sink: FileSink, batch_id: int, partition: int, stream: str) -> str:
-    return sink.path(stream, batch_id, partition).name
+    def form_of(self, path: Path | Address) -> object:
+        try:
+            with open_parquet(path) as file:
+                return file.schema_arrow.remove_metadata()
+        except (pa.ArrowException, OSError) as error:
+            raise ConnectorError(f"cannot read {path}: {error}") from error
 
 
 def _local(path: Path | Address) -> Path:

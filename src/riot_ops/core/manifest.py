@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from riot_ops.core.claim import CLAIMS, Claim, Holder
+from riot_ops.core.compaction import check_joined
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.storage import CREDENTIALS, Address
 
@@ -34,6 +35,7 @@ class StoredPart(msgspec.Struct, frozen=True):
     rows: int
     crc32: int
     since: float = 0.0  # seconds since 1970 of its commit
+    first: int | None = None  # of a file that was joined of several batches, the first one
 
 
 class _Name(NamedTuple):
@@ -97,6 +99,7 @@ class ManifestFolder:
         self.folder = folder
         self._suffix = suffix or ""  # none is written without one
         self._streams = None if streams is None else sorted(streams)
+        self._known: set[str] = set()  # the streams that are there, if none are given
         self._claim = claim or Claim(folder, self._suffix, self._streams)
         names = "\0".join([self._suffix, *(self._streams or ())])
         self._label = hashlib.blake2b(names.encode(), digest_size=5).hexdigest()
@@ -132,9 +135,19 @@ class ManifestFolder:
 
         ``at`` is the number of the last batch that remains, if that is not the one before ``batch``.
         """
+        check_joined(
+            batch,
+            [
+                (f"{self.folder}/{one.stream}/{one.name}", one.first, one.batch)
+                for one in self._parts(self._manifests(damaged=lambda name: name.batch >= batch and not name.whole))
+                if one.first is not None
+            ],
+        )
         self._claim.take(self._last_number())
         # the batch of a damaged manifest comes again
         found = self._manifests(damaged=lambda name: name.batch >= batch and not name.whole)
+        if self._streams is None:
+            self._known = {stream for _, manifest in found for stream in manifest.streams}
         kept = [one for one in self._parts(found) if one.batch < batch]
         self._write(batch - 1 if at is None else at, True, kept)
         self._claim.clean()
@@ -249,7 +262,9 @@ class ManifestFolder:
         holder = self._holder()
         if not holder.token:
             self._claim.check()  # raises that another run has it
-        streams = sorted({one.stream for one in parts}) if self._streams is None else self._streams
+        streams = self._streams
+        if streams is None:
+            streams = sorted({*self._known, *(one.stream for one in parts)})
         name = _Name(holder, batch, self._label, whole)
         data = msgspec.json.encode(_Manifest(1, self._suffix, batch, whole, streams, list(parts)))
         self._place(name).write(msgspec.json.encode(_Checked(zlib.crc32(data), msgspec.Raw(data))))

@@ -6,7 +6,7 @@ import re
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, BinaryIO, cast
@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.claim import Claim
+from riot_ops.core.compaction import CommittedFile, compaction_groups, files_changed, first_open_batch, joined_name
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.file_writer import BufferedWriter, OpenFile, TableWriter
 from riot_ops.core.manifest import ManifestFolder, StoredPart
@@ -146,7 +147,9 @@ class StoredFiles:
 
     def begin(self, overwrite: bool) -> None:
         """Start a new run."""
-        held = bool(self._manifests.parts()) or (not self._manifests.exists() and bool(self._unlisted()))
+        held = bool(self._manifests.parts()) or (
+            not self._manifests.exists() and bool(self._unlisted(self._streams or ()))
+        )
         if held and not overwrite:
             raise ConnectorError(earlier_output(self._folder))
         self.recover(0)  # from now on files in no manifest are known as left by this run
@@ -156,10 +159,7 @@ class StoredFiles:
         self._manifests.recover(batch_id)
         if self._joining is None and any(_waits(one) for one in self._manifests.parts()):  # the run before joined them
             self._show(batch_id - 1, self._manifests.parts())
-        leftover = self._unlisted()
-        self._claim.check()  # else they may be those of a run that has started meanwhile
-        for place in leftover:
-            place.delete()
+        self._remove_unlisted(self._streams or ())
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         """Show the files that wait, and make streams without records readable."""
@@ -179,16 +179,67 @@ class StoredFiles:
                     self._open_file(file, schema).close()
                     upload(file, self._folder / stream / f"{EMPTY}.{self._suffix}")
 
+    def optimize(
+        self, target_bytes: int, form_of: Callable[[Address], object], write: Callable[[Sequence[Any], BinaryIO], None]
+    ) -> dict[str, dict[str, int]]:
+        """Join small files; see :meth:`riot_ops.core.file_sink.FileSink.optimize`."""
+        before = self._manifests.parts()
+        if not before:
+            return {}
+        last = max(one.batch for one in before)
+        self._manifests.recover(last + 1)
+        parts = self._manifests.parts()  # a run may have committed meanwhile, but cannot from now on
+        until = first_open_batch(one.batch for one in parts)
+        result, kept, obsolete = {}, {(one.stream, one.name): one for one in parts}, []
+        for stream in sorted({one.stream for one in parts}):
+            shown = [one for one in parts if one.stream == stream and not _waits(one)]
+            files = [CommittedFile(one.batch, one.size, self._place(one)) for one in shown]
+            groups = compaction_groups(files, target_bytes, until, form_of)
+            for first, members in groups:
+                replaced = [kept.pop((stream, file.place.name)) for file in members]
+                obsolete += replaced
+                final = members[-1].batch
+                name = joined_name(first, final, self._suffix, self._claim.token)
+                size, checksum = self._join(stream, name, [file.place for file in members], write)
+                count = sum(one.rows for one in replaced)
+                part = StoredPart(stream, name, final, size, count, checksum, time.time(), first)
+                kept[stream, name] = part
+            result[stream] = files_changed(groups)
+        self._replace(last, list(kept.values()), obsolete)
+        self._remove_unlisted(result)  # of a call that was interrupted
+        return result
+
+    def _join(
+        self, stream: str, name: str, places: Sequence[Address], write: Callable[[Sequence[Any], BinaryIO], None]
+    ) -> tuple[int, int]:
+        place = self._folder / stream / name
+        try:
+            with temporary_file() as file:
+                write(places, file)
+                return upload(file, place)
+        except ConnectorError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise ConnectorError(f"cannot join files of stream {stream!r} into {place}: {error}") from error
+
     def _place(self, part: StoredPart) -> Address:
         return self._folder / part.stream / part.name
 
-    def _unlisted(self) -> list[Address]:
-        """Return the files of the sink's kind in its streams that are in no manifest."""
+    def _remove_unlisted(self, streams: Iterable[str]) -> None:
+        leftover = self._unlisted(streams)
+        self._claim.check()  # else they may be those of a run that has started meanwhile
+        for place in leftover:
+            place.delete()
+
+    def _unlisted(self, streams: Iterable[str]) -> list[Address]:
+        """Return the files of the sink's kind in streams that are in no manifest."""
         suffix = re.escape(self._suffix)
-        pattern = re.compile(rf"part-\d+-\w+(-\w+)?\.{suffix}|{EMPTY}\.{suffix}|{re.escape(WAITING)}-\d+-\w+(-\w+)?")
+        pattern = re.compile(
+            rf"part-\d+-\w+(-\w+){{0,2}}\.{suffix}|{EMPTY}\.{suffix}|{re.escape(WAITING)}-\d+-\w+(-\w+)?"
+        )
         found = [
             (stream, file.name)
-            for stream in sorted(self._streams or ())
+            for stream in sorted(streams)
             for file in (self._folder / stream).files()
             if pattern.fullmatch(file.name)
         ]
@@ -214,15 +265,7 @@ class StoredFiles:
                 continue
             last = waiting[-1].batch
             name = f"part-{last:06d}-rolled-{self._claim.token}.{self._suffix}"
-            try:
-                with temporary_file() as file:
-                    self._joining.write([self._place(one) for one in waiting], file)
-                    size, checksum = upload(file, self._folder / stream / name)
-            except (OSError, pa.ArrowException) as error:
-                if isinstance(error, ConnectorError):
-                    raise
-                place = self._folder / stream / name
-                raise ConnectorError(f"cannot roll the files of stream {stream!r} into {place}: {error}") from error
+            size, checksum = self._join(stream, name, [self._place(one) for one in waiting], self._joining.write)
             kept.append(StoredPart(stream, name, last, size, sum(one.rows for one in waiting), checksum, time.time()))
             obsolete += waiting
         return sorted(kept, key=lambda one: (one.batch, one.stream, one.name)), obsolete

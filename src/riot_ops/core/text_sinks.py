@@ -120,6 +120,13 @@ class CSVSink(FileSink):
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             raise ConnectorError(f"cannot read {path}: {error}") from error
 
+    def form_of(self, path: Path | Address) -> object:
+        try:
+            with _opened(path, "rb") as file:
+                return _read_header(file)
+        except OSError as error:
+            raise ConnectorError(f"cannot read {path}: {error}") from error
+
     def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         with _opened(into, "wb") as joined:
             header = None

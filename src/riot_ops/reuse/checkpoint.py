@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 
 from riot_ops.core.errors import StateError
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.paths import local_path
 from riot_ops.reuse.driver import poll_until
 from riot_ops.reuse.shared_source import SharedSource
 from riot_ops.reuse.sink_queue import Barrier, SinkPosition
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
-from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["FORMAT", "LocalCheckpoint", "Snapshot"]
 

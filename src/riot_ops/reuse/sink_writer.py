@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.core.sink import Writer, result_batch
 from riot_ops.graph.merges import numbered_as
 from riot_ops.reuse.errors import FailedBeforeError, describe_error
 from riot_ops.reuse.submission import Submission, own_numbers
 from riot_ops.runtime.binding import end_sinks
-from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["SinkWriter"]
 

@@ -20,6 +20,7 @@ from riot_ops.core.backoff import MAX_SECONDS
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
 from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
@@ -34,7 +35,6 @@ from riot_ops.runtime.binding import ReadableStreams, bind_sinks, bind_sources, 
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import StepContract, describe_difference, fingerprint
-from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.input_buffer import WAKE, BufferedBatch, InputBuffer
 from riot_ops.runtime.memory import SMALL_BATCH_SIZE, SMALL_BUFFERING, Memory, check_memory, retain_freed_memory
 from riot_ops.runtime.merged_source import merge_sources

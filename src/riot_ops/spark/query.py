@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import RiotError, StateError
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.interrupts import defer_interrupt, handle_termination
 from riot_ops.core.ipc import decode
 from riot_ops.core.parameters import Duration
@@ -30,7 +31,6 @@ from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.binding import ReadableStreams, end_sinks
-from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.restart import RestartReport
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink

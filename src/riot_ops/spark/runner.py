@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger, spark_interval
 from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import temporary_folder
@@ -20,7 +21,6 @@ from riot_ops.graph.graph import Graph
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sinks, bind_sources, sink_nodes
-from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.memory import SMALL_BUFFERING, Memory, check_memory
 from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.runtime.restart import AddedSinks, Restart, check_restart, source_kind

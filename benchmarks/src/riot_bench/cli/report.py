@@ -56,8 +56,8 @@ def report(
     from riot_bench.harness.requirements import require_extra
     from riot_bench.report import files, plan, runner
     from riot_bench.report.store import ResultStore
+    from riot_ops.core.folder_lock import FolderLock
     from riot_ops.core.paths import local_path
-    from riot_ops.runtime.folder_lock import FolderLock
 
     wanted = plan.plan_experiments(suite or ["all"], experiment or ())
     if list_them:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.parameters import Duration
 from riot_ops.core.paths import local_path, make_folder
 from riot_ops.reuse.backend import independent_parts
@@ -54,7 +55,6 @@ from riot_ops.reuse.spark.recovery import RecoveredState
 from riot_ops.reuse.spark.subscriber import Progress, Subscriber, active_subscriptions
 from riot_ops.reuse.spark.supervisor import Supervisor, watch
 from riot_ops.reuse.submission import Deployment, ReadMode, check_sink_folders
-from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["FragmentsBackend"]
 
