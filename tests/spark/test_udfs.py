@@ -209,8 +209,9 @@ def test_row_processor_on_spark(spark, tmp_path):
 
 
 def test_row_processor_says_which_spark_has_it(monkeypatch):
+    fields = pa.schema([("seq", pa.int64()), ("obs_type", pa.string()), ("value", pa.float64())])  # needs no session
     with pytest.raises(ConfigError, match="has no state"):
-        IN_RANGE.row_processor(DDL)
+        IN_RANGE.row_processor(fields)
     monkeypatch.setattr(features, "_has_name", lambda _: False)
     with pytest.raises(ConfigError, match=r"row-wise transformWithState needs Spark 4\.1 or later"):
-        KALMAN.row_processor(DDL)
+        KALMAN.row_processor(fields)
