@@ -30,7 +30,9 @@ def test_stats_with_limits_is_continued_where_it_stopped(spark, tmp_path):
     query.wait("3min")
     assert not query.active
     batches = [one["messages"] for one in [*first.micro_batches, *query.micro_batches]]
-    assert max(batches) == LIMIT and first.summary.messages + query.summary.messages == MESSAGES
+    assert max(batches) == LIMIT
+    # a micro-batch that the stop came into between its commits, by the sinks and by Spark, is run and counted again
+    assert first.summary.messages + query.summary.messages in (MESSAGES, MESSAGES + LIMIT)
     flow.run(generate("city", messages=MESSAGES), out=tmp_path / "local")
     streams = sorted(path.name for path in (tmp_path / "local").iterdir())
     assert len(streams) > 2

@@ -298,7 +298,8 @@ def test_run_with_surplus_lines_does_not_count(tmp_path: Path) -> None:
     store.path.write_text(f"{first}\n{again}\n{last}\n")  # the same, as another program writes it
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.state, result.measures[0].value, result.measures[0].values) == (1, "done", 5, ())
-    store.path.write_text(f"{first}\n{again.replace('5.0', '7.0')}\n{last}\n")
+    other = again.replace('"value":5.0', '"value":7.0')
+    store.path.write_text(f"{first}\n{other}\n{last}\n")
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 more lines than it wrote")
 

@@ -253,7 +253,7 @@ def test_killed_process_loses_no_message(mosquitto, tmp_path, qos):
         publisher = threading.Thread(target=publish, args=(mosquitto.url, "job/x", records(n)), kwargs={"qos": 2})
         publisher.start()
         for _ in range(3):
-            time.sleep(rng.uniform(0.05, 0.25))
+            time.sleep(rng.uniform(0.02, 0.1))
             os.kill(job, signal.SIGKILL)
             assert int(jobs.stdout.readline()) == -signal.SIGKILL, "it was over before it could be killed"
             job = started()
