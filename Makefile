@@ -67,7 +67,7 @@ test-one: setup
 
 # Apache Kafka from jars, by Maven into build/jars: one broker, and three that are killed; and Spark's own ends
 test-jars: setup
-	$(MEMORY) $(PY) tools/test_jars.py
+	$(MEMORY) $(PY) tools/test_jars.py $(IF_SERVED)
 
 test-all: lint browser
 	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src benchmarks README.md docs/howto

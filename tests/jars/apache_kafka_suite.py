@@ -145,7 +145,7 @@ def test_three_brokers_are_killed_in_turn(tmp_path):
             until(lambda seen=seen: marker.exists() and len(marker.read_bytes()) >= seen + 2, 60)
             one.kill()
             seen = len(marker.read_bytes())
-            until(lambda seen=seen, run=run: len(marker.read_bytes()) > seen or run.poll() is not None, 60)
+            until(lambda seen=seen, run=run: len(marker.read_bytes()) > seen or run.poll() is not None, 120)
             run.send_signal(signal.SIGKILL)
             run.wait()
             one.start()

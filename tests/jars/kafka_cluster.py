@@ -57,7 +57,7 @@ class Broker(Service):
             "transaction.state.log.num.partitions=3",
             "group.initial.rebalance.delay.ms=0",
             "auto.create.topics.enable=false",
-            "broker.session.timeout.ms=3000",
+            f"broker.session.timeout.ms={3000 if copies > 1 else 18000}",  # one that is alone is missed by none
             "broker.heartbeat.interval.ms=500",
             "controlled.shutdown.enable=false",
             "log.retention.ms=-1",  # tests write old times, and a look for expired ones comes twice a second
