@@ -125,7 +125,7 @@ class TableSink(Sink):
             self.take_back(stream, self.prepare(stream), batch_id)
 
     def resume(self, batch_id: int) -> None:
-        if batch_id == 0:  # Spark plans the first micro-batch anew
+        if batch_id == 0:  # Spark plans the first micro-batch again
             self.recover(0)
         for stream in self.schemas:
             self.prepare(stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from datetime import timedelta
 from numbers import Integral, Real
@@ -19,6 +20,7 @@ __all__ = [
     "check_share",
     "check_transform_options",
     "duration_seconds",
+    "is_loopback",
     "is_number",
     "stream_length",
 ]
@@ -167,3 +169,15 @@ def check_transform_options(on_error: str, order: str, partitions: int | None) -
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
     if partitions is not None:
         check_count(partitions=partitions)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means the machine itself.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.2", "::1", "10.0.0.1", "a")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

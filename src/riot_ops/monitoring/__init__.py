@@ -1,4 +1,4 @@
-"""Watching a running dataflow: what is known of it, its live page, and metrics."""
+"""Watching a running dataflow: a monitor of its counts, its live page, and metrics."""
 
 from riot_ops.monitoring.monitor import Monitor
 from riot_ops.monitoring.server import LiveServer

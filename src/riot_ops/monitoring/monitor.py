@@ -1,4 +1,4 @@
-"""What is known of a running dataflow from second to second, for the live page and for metrics."""
+"""The monitor of a run: its counts, rates and newest records from second to second, for the live page and metrics."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Monitor:
         self._state: dict[str, Any] = {}
         self._events: tuple[int, bytes, bytes | None] = (0, b"", None)  # the last look, and all, made when asked for
         self._stopped = threading.Event()
-        self.diagram = svg(run.flow, dict.fromkeys(run.flow.nodes, "–"))  # each box has room for a figure
+        self._diagram = svg(run.flow, dict.fromkeys(run.flow.nodes, "–"))  # each box has room for a figure
         self._look()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="riot_ops-monitor")
         self._thread.start()
@@ -104,7 +104,8 @@ class Monitor:
     def state(self) -> dict[str, Any]:
         """Return all that is known, as JSON-able data; it is not changed later.
 
-        ``status`` is that of the run. ``nodes`` has, by node of the dataflow, the records ``read``, ``rejected``,
+        ``status`` is that of the run, ``diagram`` an SVG image of the dataflow, ``spark_ui`` the address of Spark's own
+        page, or None. ``nodes`` has, by node of the dataflow, the records ``read``, ``rejected``,
         ``late`` and ``written`` so far, and ``per_second``. ``edges`` has source, target and records ``per_second``,
         None where it is not known. ``points`` are the series, ``letters`` the newest rejected records, ``records`` the
         newest ones by stream.
@@ -123,16 +124,14 @@ class Monitor:
         if seen == version - 1 and seen:
             return version, look
         if whole is None:
-            whole = _event("state", {"diagram": self.diagram, "spark_ui": self._spark_ui(), **self._state})
+            whole = _event("state", self._state)
             self._events = version, look, whole
         return version, whole
 
     def stop(self) -> None:
         """Look a last time and stop; may be called twice."""
-        if not self._stopped.is_set():
-            self._stopped.set()
-            self._thread.join()
-            self._look()
+        self._stopped.set()
+        self._thread.join()
 
     def __enter__(self) -> Monitor:
         return self
@@ -141,12 +140,12 @@ class Monitor:
         self.stop()
 
     def _watch(self) -> None:
-        while self.active and not self._stopped.wait(self._every):
-            try:
+        try:
+            while self.active and not self._stopped.is_set():
+                self._stopped.wait(self._every)
                 self._look()
-            except Exception:
-                _log.exception("the dataflow %r is no longer watched", self._run.flow.name)
-                return
+        except Exception:
+            _log.exception("the dataflow %r is no longer watched", self._run.flow.name)
 
     def _look(self) -> None:
         status, newest = self._run.status(), self._run.newest()
@@ -178,6 +177,8 @@ class Monitor:
         self._before = {**status, "time": now}
         self._state = {
             **{name: look[name] for name in ("version", "status", "nodes", "edges")},
+            "diagram": self._diagram,
+            "spark_ui": self._spark_ui(),
             "points": list(self._points),
             "letters": list(self._letters),
             "records": {stream: list(found) for stream, found in self._records.items()},

@@ -11,16 +11,11 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["json_bytes", "page", "report", "security_policy"]
+__all__ = ["page", "report", "security_policy"]
 
 KEPT = '<script type="application/json" id="kept">null</script>'
 #: Of a document that is a file: what a server says in a header.
 META = '<meta http-equiv="Content-Security-Policy" content="{}">'
-
-
-def json_bytes(value: Any) -> bytes:
-    """Encode JSON; numbers that JSON lacks become null."""
-    return msgspec.json.encode(value)
 
 
 @functools.cache
@@ -50,7 +45,7 @@ def security_policy() -> str:
 
 def report(state: dict[str, Any]) -> str:
     """Return the page as a document of its own that shows a state, without a server."""
-    data = json_bytes(state).decode()
+    data = msgspec.json.encode(state).decode()
     for mark in "<>&\u2028\u2029":  # nothing in the data can end the element that holds it
         data = data.replace(mark, f"\\u{ord(mark):04x}")
     policy = META.format(security_policy().replace("; frame-ancestors 'none'", ""))  # only a header may have that

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import hmac
 import http.cookies
-import ipaddress
 import socket
 import threading
 import time
@@ -17,11 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
+from riot_ops.core.checks import is_loopback
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.paths import write_atomic
 from riot_ops.core.secret import Secret, check_secret
 from riot_ops.monitoring.monitor import Monitor
-from riot_ops.monitoring.page import json_bytes, page, report, security_policy
+from riot_ops.monitoring.page import page, report, security_policy
 from riot_ops.monitoring.prometheus import CONTENT_TYPE, metrics_text
 
 __all__ = ["LiveServer"]
@@ -61,7 +63,7 @@ class LiveServer:
         host, port = _host_and_port(url)
         secret = check_secret("the live page", "token", token)
         self.token = None if secret is None else secret.reveal()
-        if self.token is None and not _is_loopback(host):
+        if self.token is None and not is_loopback(host):
             raise ConfigError(f"url={url!r} can be reached from other machines: give a token, or leave url out")
         self.host = host
         self.closing = threading.Event()
@@ -86,8 +88,7 @@ class LiveServer:
 
     def save(self, path: str | Path) -> None:
         """Write the page with what it shows now to a file, which needs no server."""
-        state = {"diagram": self.monitor.diagram, **self.monitor.state()}
-        write_atomic(Path(path), report(state).encode())
+        write_atomic(Path(path), report(self.monitor.state()).encode())
 
     def close(self) -> None:
         """Stop serving and looking; may be called twice."""
@@ -111,10 +112,10 @@ class LiveServer:
 
     def accepts_host(self, header: str | None) -> bool:
         """Whether a request names this server; else a page of another site could read it by a name of its own."""
-        if not _is_loopback(self.host):
+        if not is_loopback(self.host):
             return True
         name = urlsplit(f"//{header or ''}").hostname or ""
-        return name in ("localhost", self.host) or _is_loopback(name)
+        return name in ("localhost", self.host) or is_loopback(name)
 
 
 class _Server(ThreadingHTTPServer):
@@ -151,8 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers = {"Content-Security-Policy": security_policy()}
             self._answer(HTTPStatus.OK, page(), headers, "text/html; charset=utf-8")
         elif url.path == "/state.json":
-            state = {"diagram": live.monitor.diagram, **live.monitor.state()}
-            self._answer(HTTPStatus.OK, json_bytes(state), {}, "application/json")
+            self._answer(HTTPStatus.OK, msgspec.json.encode(live.monitor.state()), {}, "application/json")
         elif url.path == "/metrics":
             self._answer(HTTPStatus.OK, metrics_text(live.monitor.state()), {}, CONTENT_TYPE)
         elif url.path == "/events":
@@ -249,12 +249,3 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def _cookie_value(token: str | None) -> str:
     """Return what the browser keeps instead of the token, which may hold any characters."""
     return hashlib.sha256(f"cookie {token}".encode()).hexdigest()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

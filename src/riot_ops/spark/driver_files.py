@@ -6,7 +6,6 @@ Otherwise each worker would write to a disk of its own, or fail at its first rec
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from riot_ops.core.checks import is_loopback
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.sink import Sink
@@ -281,9 +281,8 @@ def _loopback(text: str, bare: bool) -> Iterator[tuple[str, int]]:
         host, port = parts.hostname or "", parts.port or PORTS.get(parts.scheme.partition("+")[0], 0)
     except ValueError:
         return
-    with contextlib.suppress(ValueError):
-        if port and (host == "localhost" or ipaddress.ip_address(host).is_loopback):
-            yield host, port
+    if port and is_loopback(host):
+        yield host, port
 
 
 def _refuse_memory(flow: Graph, sinks: Mapping[str, Sink]) -> None:

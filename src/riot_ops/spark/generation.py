@@ -166,8 +166,8 @@ def forged_offsets(seeded: str, old: str, places: Sequence[int | None], where: s
     if {version, then} != {LOG_VERSION}:
         raise StateError(f"{where} has an offset log of version {then}, only {LOG_VERSION} is understood")
     lines = [NO_OFFSET if place is None else offsets[place] for place in places]
-    if WATERMARK in (told := json.loads(before)):
-        settings = json.dumps({**json.loads(settings), WATERMARK: told[WATERMARK]}, separators=(",", ":"))
+    if WATERMARK in (earlier := json.loads(before)):
+        settings = json.dumps({**json.loads(settings), WATERMARK: earlier[WATERMARK]}, separators=(",", ":"))
     return "\n".join([version, settings, *lines])
 
 
@@ -179,8 +179,8 @@ def with_watermark(commit: str, old: str) -> str:
     """
     version, text = commit.split("\n", 1)
     _, before = old.split("\n", 1)
-    told = {name: value for name, value in json.loads(before).items() if name == NEXT_WATERMARK}
-    return f"{version}\n{json.dumps({**json.loads(text), **told}, separators=(',', ':'))}"
+    earlier = {name: value for name, value in json.loads(before).items() if name == NEXT_WATERMARK}
+    return f"{version}\n{json.dumps({**json.loads(text), **earlier}, separators=(',', ':'))}"
 
 
 def renumbered(name: str, number: int) -> str | None:

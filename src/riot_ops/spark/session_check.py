@@ -123,7 +123,7 @@ def is_one_process(spark: SparkSession) -> bool:
 def share_modules(spark: SparkSession) -> bool:
     """Whether the workers run the Python of this process and find what they need where any new process finds it.
 
-    A task that asks one of them would take longer than planning the query.
+    A task that asks one of them takes more than a second.
     """
     if not is_one_process(spark) or spark.sparkContext.pythonExec != sys.executable:
         return False

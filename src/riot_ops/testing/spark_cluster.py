@@ -290,11 +290,11 @@ def main() -> None:
     try:
         cluster = SparkCluster(given.folder, workers=given.workers, cores=given.cores, memory=given.memory)
         with hold(cluster.folder), cluster:
-            told = ""
+            shown = ""
             while True:
-                if (text := _status(cluster)) != told:
+                if (text := _status(cluster)) != shown:
                     write_atomic(cluster.folder / "url", text.encode())
-                    told = text
+                    shown = text
                 time.sleep(WATCH_SECONDS)
     except (ConfigError, ConnectorError) as error:
         sys.exit(f"cluster: {error}")

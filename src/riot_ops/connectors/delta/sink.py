@@ -49,7 +49,7 @@ class DeltaSink(TableSink):
     The workers write Parquet files, on Spark in parallel; the commit of a batch (an epoch in process, a micro-batch on
     Spark) adds them to the table in one transaction, with statistics. Exactly once: the transaction carries the run and
     the number of the batch, so that a restart recognises a batch that was committed before its checkpoint. On Spark it
-    passes over that batch, which comes again as it was; in process, where epochs are cut anew, it removes the batch in
+    passes over that batch, which comes again as it was; in process, where epochs are cut again, it removes the batch in
     a transaction and writes the records again. A new run appends to what the tables hold, or replaces it with
     ``overwrite=True``. Several runs may write to one table at a time.
 

@@ -38,7 +38,7 @@ class IcebergSink(TableSink):
     The workers write Parquet files, on Spark in parallel; the commit of a batch (an epoch in process, a micro-batch on
     Spark) adds them in one snapshot, whose summary names the run and the batch. Exactly once: a restart looks for the
     batch in the snapshots of the table. On Spark it passes over a batch that was committed before the checkpoint; in
-    process, where epochs are cut anew, it removes that batch in a snapshot and writes the records again. Snapshots of
+    process, where epochs are cut again, it removes that batch in a snapshot and writes the records again. Snapshots of
     the last batch must therefore not expire while a run stands still. A new run appends to what the tables hold, or
     replaces it with ``overwrite=True``. Several runs may write to one table at a time.
 
