@@ -19,7 +19,9 @@ def _isolated_registries():
 
 def define(name, code, module="__main__"):
     """Create a task class as a notebook cell does each time it runs."""
-    return type(name, (StatelessTask,), {"code": code, "__module__": module, "apply": lambda self, batch, dead: batch})
+    return type(
+        name, (StatelessTask,), {"code": code, "__module__": module, "apply": lambda self, batch, rejects: batch}
+    )
 
 
 @pytest.mark.parametrize("module", ["__main__", "my_package.tasks"])

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import Clock
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import (
@@ -34,6 +33,7 @@ from riot_ops.core.operator import (
 )
 from riot_ops.core.order import next_ordinal, with_next_ordinal, with_timer_ordinals
 from riot_ops.core.parameters import parameters_from_json, snake_case
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.secret import Secret
 from riot_ops.core.special_operators import PeriodicOperator, PooledOperator, ReadableState
 from riot_ops.kernels.arrays.arrow import replace_column, with_field
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "Clock",
-    "DeadLetters",
     "FilterTask",
     "KeyedTask",
     "Lookback",
     "PeriodicTask",
     "PooledTask",
     "ReadableState",
+    "RejectedRecords",
     "Requirement",
     "SketchTask",
     "State",
@@ -209,12 +209,12 @@ class Task(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class StatelessTask(StatelessOperator, Task):
-    """A task whose output for a record depends on that record alone; subclasses define ``apply(batch, dead)``."""
+    """A task whose output for a record depends on that record alone; subclasses define ``apply(batch, errors)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterTask(FilterOperator, StatelessTask):
-    """A task that drops records and changes none; subclasses define ``passes(batch, dead)``."""
+    """A task that drops records and changes none; subclasses define ``passes(batch, errors)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +253,7 @@ class SketchTask(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedTask(KeyedOperator, Task):
-    """A task with state per key; subclasses define ``state_fields()`` and ``update(batch, slots, state, dead)``.
+    """A task with state per key; subclasses define ``state_fields()`` and ``update(batch, slots, state, errors)``.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ class PooledTask(PooledOperator, KeyedTask):
     """
 
 
-def reject_infinite(batch: AnyRows, field: str, dead: DeadLetters) -> AnyRows:
+def reject_infinite(batch: AnyRows, field: str, errors: RejectedRecords) -> AnyRows:
     """Reject the records with an infinite number in a field; return the others."""
     if isinstance(batch, Rows) and not batch.may_have_infinite(field):
         return batch
@@ -297,7 +297,7 @@ def reject_infinite(batch: AnyRows, field: str, dead: DeadLetters) -> AnyRows:
     if not infinite.any():
         return batch
     batch = materialize(batch)
-    dead.reject(batch, infinite, "not_finite", f"{field} is infinite")
+    errors.reject(batch, infinite, "not_finite", f"{field} is infinite")
     return batch.filter(pa.array(~infinite))
 
 
@@ -335,8 +335,8 @@ class ValueTask(KeyedTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target})
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return reject_infinite(batch, self.value, dead)
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        return reject_infinite(batch, self.value, errors)
 
 
 # -- registry --------------------------------------------------------------------------------------

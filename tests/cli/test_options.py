@@ -90,7 +90,7 @@ RUN = {
 }
 #: Other options, with the test that fails if the option is ignored.
 TESTED_ELSEWHERE = {
-    "errors replay --out": "cli/test_dead_letters.py::test_mended_dataflow_gives_what_the_records_would_have_given",
+    "errors replay --out": "cli/test_replay.py::test_mended_dataflow_gives_what_the_records_would_have_given",
     "checkpoint show --json": "cli/test_checkpoint.py::test_show_and_check",
     "--version": "cli/test_main.py::test_version_is_printed",
     "run --set": "cli/test_application_job.py::test_file_parameter_and_seed_change_results",

@@ -12,8 +12,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.graph.nodes import Distribution
 from riot_ops.ingest.step import IngestStep, declared_schema
 from riot_ops.sketches import BloomFilter
@@ -105,13 +105,13 @@ def test_overflowing_message_number_is_rejected_by_name(sources):
     numbers = [0, limit, limit + 1, 2**62, 2**63 - 1, -limit, -(2**63)]
     schema = declared_schema(pa.schema([("seq", pa.int64()), ("v", pa.int64())]), "in")
     batch = pa.record_batch({"seq": pa.array(numbers), "v": pa.array(range(7))})
-    dead = DeadLetters("in")
-    out = IngestStep(schema, sources - 1, sources).apply(batch, dead)
+    rejects = RejectedRecords("in")
+    out = IngestStep(schema, sources - 1, sources).apply(batch, rejects)
     good = [n for n in numbers if abs(n) <= limit]
     assert out["seq"].to_pylist() == [n * sources + sources - 1 for n in good]
-    errors = [row for found in dead.take() for row in found.to_pylist()]
+    errors = [row for found in rejects.take() for row in found.to_pylist()]
     bad = [n for n in numbers if abs(n) > limit]
     assert [(e["reason"], e["message"].split(" is not")[0]) for e in errors] == [
         ("out_of_range", f"seq = {n}") for n in bad
     ]
-    assert IngestStep(schema).apply(batch, dead)["seq"].to_pylist() == numbers  # one source has all numbers
+    assert IngestStep(schema).apply(batch, rejects)["seq"].to_pylist() == numbers  # one source has all numbers

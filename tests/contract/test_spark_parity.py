@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import riot_ops as ro
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.ingest.step import declared_schema
 from riot_ops.task import StatelessTask, Task, registered_tasks
 from riot_ops.testing import exact
@@ -83,7 +83,7 @@ def _picks(groups: list[Group]) -> tuple[pa.Table, type[StatelessTask]]:
         def output_schema(self, schema: pa.Schema) -> pa.Schema:
             return schemas[self.group]
 
-        def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        def apply(self, batch: pa.RecordBatch, rejects: RejectedRecords) -> pa.RecordBatch:
             found = batch.filter(pc.equal(batch["group"], self.group))
             fields = schemas[self.group]
             columns = [found["seq"], *(found[f"{self.group}:{name}"] for name in fields.names[1:])]

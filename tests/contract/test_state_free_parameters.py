@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.fingerprint import StepContract
 from riot_ops.runtime.restart import kept_state
 from riot_ops.runtime.snapshot import state_identity
@@ -39,9 +39,9 @@ def found_cases():
 
 
 def output(state, batch, task):
-    dead = DeadLetters(task.name())
-    made = [row for part in state.update(batch, dead) for row in part.to_pylist()]
-    last = state.flush(dead)
+    rejects = RejectedRecords(task.name())
+    made = [row for part in state.update(batch, rejects) for row in part.to_pylist()]
+    last = state.flush(rejects)
     return list(map(exact, made)), None if last is None else list(map(exact, last.to_pylist()))
 
 
@@ -52,8 +52,8 @@ def test_state_goes_on_under_another_value(case, name, other):
     batch = case.batch
     half = batch.num_rows // 2
     old, whole, new = KeyedState(before), KeyedState(after), KeyedState(after)
-    old.update(batch.slice(0, half), DeadLetters("before"))
-    whole.update(batch.slice(0, half), DeadLetters("before"))
+    old.update(batch.slice(0, half), RejectedRecords("before"))
+    whole.update(batch.slice(0, half), RejectedRecords("before"))
     identity = state_identity(after, "full")
     assert identity["fields"] == state_identity(before, "full")["fields"]
     new.restore(kept_state(old.snapshot(), StepContract(identity, [], {}, {}, []), "it"), "it")

@@ -24,7 +24,7 @@ class Below(StatelessTask):
         CALLS.append(schema)
         return with_field(schema, pa.field("below", pa.bool_()))
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         return batch
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import ConfigError, Secret
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import StateField
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.secret import check_secret
 from riot_ops.runtime.snapshot import task_identity
 from riot_ops.task import KeyedTask, StatelessTask, Task, isolated_tasks, register
@@ -31,7 +31,7 @@ class Login(StatelessTask):
     user: str = "u"
     password: Secret | None = None
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, rejects: RejectedRecords) -> pa.RecordBatch:
         return batch
 
 
@@ -44,7 +44,7 @@ class KeyedLogin(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {}
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return batch
 
 

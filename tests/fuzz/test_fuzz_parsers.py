@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP, stream_schema
 from riot_ops.tasks import ParseSenML, ParseXML
 from tests.fuzz.mutation import input_batches, random_cuts
@@ -28,12 +28,12 @@ def table(payloads):
 
 def run(task, batch, edges):
     """Records, and ``(seq, reason, raw)`` of errors, of a batch cut at ``edges``."""
-    dead, out = DeadLetters("fuzz"), []
+    rejects, out = RejectedRecords("fuzz"), []
     for a, b in pairwise(edges):
-        for records in task.batches(batch.slice(a, b - a), dead):
+        for records in task.batches(batch.slice(a, b - a), rejects):
             records.validate(full=True)
             out += [tuple(row.values()) for row in records.set_column(*_micros(records)).to_pylist()]
-    errors = [(e["seq"], e["reason"], e["raw"]) for part in dead.take() for e in part.to_pylist()]
+    errors = [(e["seq"], e["reason"], e["raw"]) for part in rejects.take() for e in part.to_pylist()]
     return out, sorted(errors, key=repr)
 
 

@@ -16,9 +16,9 @@ from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.casting import Problem, can_cast, cast, to_python
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.python_values import from_values
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.ingest.step import REJECTED, IngestStep, declared_schema, mark_rejected
 from riot_ops.kernels.text.strings import non_utf8
 
@@ -307,10 +307,10 @@ def test_invalid_utf8_is_rejected():
 def test_dictionary_encoded_text_is_checked_like_plain_text():
     lines = pa.array([b"m1,1000,2.5", b"\xff,1000,2.5", b"m1,1000,2.5"])
     assert non_utf8(lines.dictionary_encode()).tolist() == [False, True, False]
-    dead = DeadLetters("task")
+    rejects = RejectedRecords("task")
     batch = pa.record_batch({"payload": lines.dictionary_encode()})
-    t.CSVToSenML(schema="grid").apply(batch, dead)
-    (errors,) = dead.take()
+    t.CSVToSenML(schema="grid").apply(batch, rejects)
+    (errors,) = rejects.take()
     assert errors["reason"].to_pylist() == ["malformed"]
     assert errors["raw"].to_pylist() == ["\\xff,1000,2.5"]
     session = t.CSVToSenML(schema="grid").session()
@@ -318,8 +318,8 @@ def test_dictionary_encoded_text_is_checked_like_plain_text():
     assert [e["reason"] for e in session.errors] == ["malformed"]
 
 
-def test_dead_letters_hold_any_value():
-    dead = DeadLetters("task")
+def test_rejected_records_hold_any_value():
+    rejects = RejectedRecords("task")
     batch = pa.record_batch(
         {
             "seq": pa.array([2**63, 1], pa.uint64()),
@@ -328,8 +328,8 @@ def test_dead_letters_hold_any_value():
             "nested": pa.array([[LAST + 1], None], pa.list_(US)),
         }
     )
-    dead.reject(batch, np.array([True, True]), "re\ud800ason", ["mess\ud800age", "ü"])
-    first, second = dead.take()[0].to_pylist()
+    rejects.reject(batch, np.array([True, True]), "re\ud800ason", ["mess\ud800age", "ü"])
+    first, second = rejects.take()[0].to_pylist()
     assert (first["seq"], first["event_time"], first["reason"], first["message"]) == (
         None,
         None,
@@ -380,9 +380,9 @@ def test_any_exception_and_result_of_a_function_reaches_the_errors():
 def test_matching_batch_is_passed_on_unchanged():
     schema = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("event_time", US), ("k", pa.string())])
     batch = pa.RecordBatch.from_pydict({"seq": [1], "event_time": [NOON], "k": ["ü"]}, schema)
-    dead = DeadLetters("rows")
-    assert IngestStep(schema).apply(batch, dead) is batch
-    assert dead.count == 0
+    rejects = RejectedRecords("rows")
+    assert IngestStep(schema).apply(batch, rejects) is batch
+    assert rejects.count == 0
 
 
 def test_source_can_mark_unreadable_records():
@@ -479,7 +479,7 @@ def test_nested_times_out_of_range_are_rejected():
     old = {"at": None, "by": [("a", 5), ("b", -(2**31))]}
     numbers = pa.struct([("at", pa.list_(pa.int64())), ("by", pa.map_(pa.string(), pa.int32()))])
     column = pa.array([good, late, None, old] * 20, numbers).cast(dtype)
-    dead = DeadLetters("source")
-    kept = IngestStep(pa.schema([("x", dtype)])).apply(pa.RecordBatch.from_arrays([column], ["x"]), dead)
-    assert kept.num_rows == dead.count == 40
+    rejects = RejectedRecords("source")
+    kept = IngestStep(pa.schema([("x", dtype)])).apply(pa.RecordBatch.from_arrays([column], ["x"]), rejects)
+    assert kept.num_rows == rejects.count == 40
     assert kept.column("x").null_count == 20

@@ -189,7 +189,7 @@ def test_rates_and_queue_of_a_steady_run() -> None:
 class Losing(StatelessTask):
     """Says 1:1, and loses every second record."""
 
-    def apply(self, batch: pa.RecordBatch, dead: Any) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, rejects: Any) -> pa.RecordBatch:
         return batch.filter(pa.array(np.arange(batch.num_rows) % 2 == 0))
 
 

@@ -63,12 +63,12 @@ class Halves(StatelessTask):
     def output_schema(self, schema):
         return with_next_ordinal(schema)
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         rows, kept = batch.to_pylist(), []
         for i, row in enumerate(rows):
             for place, half in enumerate((row["a"], row["b"])):
                 if half < 0:
-                    dead.reject(batch, np.array([i]), "negative", "a half is negative")
+                    rejects.reject(batch, np.array([i]), "negative", "a half is negative")
                 else:
                     kept.append(row | {next_ordinal(row): place})
         return pa.RecordBatch.from_pylist(kept, schema=self.output_schema(batch.schema))

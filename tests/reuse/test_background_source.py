@@ -183,7 +183,7 @@ def classes():
     for factor in (2.0, 3.0):
 
         class Scaled(StatelessTask):
-            def apply(self, batch, dead, factor=factor):
+            def apply(self, batch, rejects, factor=factor):
                 made = pc.multiply(batch.column("value"), factor)
                 return batch.set_column(batch.schema.get_field_index("value"), "value", made)
 

@@ -349,7 +349,7 @@ class Given(StatelessTask):
 
     value: Any
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         return batch
 
 

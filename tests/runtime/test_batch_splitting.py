@@ -12,7 +12,7 @@ import riot_ops as ro
 from riot_ops import streams
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.dead_letters import json_text
+from riot_ops.core.rejected_records import json_text
 from riot_ops.runtime import input_buffer, local
 from riot_ops.runtime.input_buffer import BufferedBatch
 

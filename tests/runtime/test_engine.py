@@ -27,7 +27,7 @@ READINGS = [{"value": 1.0}]
 class Stateless(StatelessTask):
     made: Any = None
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         return self.made(batch)
 
 
@@ -39,10 +39,10 @@ class Keyed(KeyedTask):
     def state_fields(self):
         return {"n": StateField("int64")}
 
-    def validate_rows(self, batch, dead):
+    def validate_rows(self, batch, rejects):
         return self.made(batch) if self.method == "validate_rows" else batch
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return self.made(batch) if self.method == "update" else batch
 
     def flush(self, keys, state):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import ERRORS
 from riot_ops.dataflows.riotbench.operators import PiViete
 from riot_ops.runtime.error_column import (
@@ -22,7 +22,7 @@ from riot_ops.runtime.error_column import (
     passed_through,
     rejected_rows,
     result_schema,
-    to_dead_letters,
+    to_rejected_records,
 )
 
 PLAIN = pa.schema([("seq", pa.int64()), ("value", pa.float64())])
@@ -41,11 +41,11 @@ def test_accepted_and_rejected_rows_are_separated():
     assert drop_error_column(PLAIN) is PLAIN
     assert drop_error_column(WITH_ERRORS) == PLAIN == AcceptedFilter().output_schema(WITH_ERRORS)
     assert drop_error_column(pa.schema([WITH_ERRORS.field(ERROR_COLUMN), *PLAIN])) == PLAIN
-    assert AcceptedFilter().apply(ROWS, DeadLetters("x")).to_pylist() == [
+    assert AcceptedFilter().apply(ROWS, RejectedRecords("x")).to_pylist() == [
         {"seq": 1, "value": 1.0},
         {"seq": 3, "value": 3.0},
     ]
-    assert RejectedFilter().apply(ROWS, DeadLetters("x"))["seq"].to_pylist() == [2]
+    assert RejectedFilter().apply(ROWS, RejectedRecords("x"))["seq"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_result_schema():
 def around(batch, result):
     """Return the output for rows where a task accepts 1.0 and rejects everything else."""
 
-    def run(rows, dead):
+    def run(rows, rejects):
         keep = pa.array([value == 1.0 for value in rows.column("value").to_pylist()])
-        dead.reject(rows, ~keep.to_numpy(zero_copy_only=False), "picky", "not 1")
+        rejects.reject(rows, ~keep.to_numpy(zero_copy_only=False), "picky", "not 1")
         yield rows.filter(keep)
 
-    return [row for out in apply_to_accepted(run, batch, DeadLetters("picky"), result) for row in out.to_pylist()]
+    return [row for out in apply_to_accepted(run, batch, RejectedRecords("picky"), result) for row in out.to_pylist()]
 
 
 @pytest.mark.parametrize("result", [WITH_ERRORS, None], ids=["given", "inferred"])
@@ -125,9 +125,9 @@ def test_field_of_other_type_is_not_passed_on():
         ("[1, 2]", ("", "rejected", "[1, 2]", None)),
     ],
 )
-def test_error_texts_become_dead_letters(text, wanted):
+def test_error_texts_become_rejected_records(text, wanted):
     rows = pa.RecordBatch.from_pylist([{"seq": 5, "value": 1.0, ERROR_COLUMN: text}], schema=WITH_ERRORS)
-    found = to_dead_letters(rows)
+    found = to_rejected_records(rows)
     assert found.schema == ERRORS
     (row,) = found.to_pylist()
     assert (row["seq"], row["event_time"]) == (5, None)

@@ -26,7 +26,7 @@ class Quotient(t.StatelessTask):
         self.check_input(schema)
         return schema.append(pa.field("x", pa.float64()))
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         a, b = (column.cast(pa.float64(), safe=False) for column in (batch["a"], batch["b"]))
         return batch.append_column("x", pc.divide(a, b))
 

@@ -141,7 +141,7 @@ class Spy(t.StatelessTask):
 
     seen: Any
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         self.seen.append(threading.current_thread().name)
         time.sleep(0.005)
         return batch
@@ -310,7 +310,7 @@ class Raising(t.StatelessTask):
     at: int
     word: str
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         if self.at in batch.column("seq").to_pylist():
             time.sleep((60 - self.at) / 500)
             raise LookupError(self.word)
@@ -378,7 +378,7 @@ class Interrupting(t.StatelessTask):
 
     at: int
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         if self.at in batch.column("seq").to_pylist():
             raise KeyboardInterrupt
         return batch

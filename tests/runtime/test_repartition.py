@@ -33,7 +33,7 @@ class Pairs(PooledTask):
     def state_fields(self):
         return {"held": StateField("rows", initial=None)}
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         order = np.argsort(slots, kind="stable")
         place = np.arange(order.size) - np.searchsorted(slots[order], slots[order])
         lengths = np.bincount(slots, minlength=1)[slots[order]] if slots.size else slots
@@ -49,9 +49,9 @@ class Counted(Pairs):
     def state_fields(self):
         return {**super().state_fields(), "batches": StateField("int64")}
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         state["batches"][0] += 1
-        return super().update(batch, slots, state, dead)
+        return super().update(batch, slots, state, rejects)
 
 
 TASKS = {

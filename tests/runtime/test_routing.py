@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.graph.lowering import INSTANCE_FIELD, Route
 from riot_ops.graph.nodes import Distribution
 from riot_ops.runtime.routing import add_instances
@@ -13,9 +13,9 @@ BATCH = pa.RecordBatch.from_pydict({"seq": [0, 1, 2, 3, 4, 5], "key": ["a", "b",
 
 
 def routed(spread, sources=1):
-    dead = DeadLetters("route")
-    out = add_instances(Route("in->out", spread, sources), BATCH, dead)
-    return out, [row for errors in dead.take() for row in errors.to_pylist()]
+    rejects = RejectedRecords("route")
+    out = add_instances(Route("in->out", spread, sources), BATCH, rejects)
+    return out, [row for errors in rejects.take() for row in errors.to_pylist()]
 
 
 def test_broadcast_copies_each_record_to_all_instances():

@@ -10,8 +10,8 @@ import pyarrow.compute
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import StateField
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.dataflows.dspbench.operators import RunningMedian
 from riot_ops.runtime.state import KeyedState
 
@@ -41,7 +41,7 @@ def rows(n, keys, start=0):
 def update(state, records):
     """Process records, and return the task's output."""
     batch = pa.RecordBatch.from_pylist(records)
-    return [row for out in state.update(batch, DeadLetters("median")) for row in out.to_pylist()]
+    return [row for out in state.update(batch, RejectedRecords("median")) for row in out.to_pylist()]
 
 
 @pytest.mark.parametrize("kind", ["full", "delta"])
@@ -74,8 +74,8 @@ def test_expired_keys_leave_the_others_unchanged():
 class Rounded(t.KalmanFilter):
     """A user's task, which knows batches only."""
 
-    def update(self, batch, slots, state, dead):
-        made = super().update(batch, slots, state, dead)
+    def update(self, batch, slots, state, rejects):
+        made = super().update(batch, slots, state, rejects)
         return made.set_column(made.schema.get_field_index("value"), "value", pa.compute.round(made["value"]))
 
 
@@ -85,7 +85,7 @@ class Read(Rounded):
 
 def test_overridden_method_gets_a_batch_unless_its_class_accepts_lazy_rows():
     batch = pa.record_batch({"key": ["a", "b"], "value": [3.0, 5.0]})
-    (found,) = KeyedState(Rounded(by="key")).update(batch, DeadLetters("rounded"))
+    (found,) = KeyedState(Rounded(by="key")).update(batch, RejectedRecords("rounded"))
     assert found["value"].to_pylist() == [3.0, 5.0]
     with pytest.raises((TypeError, AttributeError), match="Rows"):
-        KeyedState(Read(by="key")).update(batch, DeadLetters("read"))
+        KeyedState(Read(by="key")).update(batch, RejectedRecords("read"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.clock import NEVER
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import live_rows, state_table
@@ -52,7 +52,7 @@ def test_table_of_base_and_deltas(task, batches):
                 "value": pa.array([float(s) for _, s in rows]),
             }
         )
-        state.update(batch, DeadLetters("it"))
+        state.update(batch, RejectedRecords("it"))
         snapshots.append(state.snapshot("full" if full or i == 0 else "delta"))
     found = state_table(snapshots)
     field = "k of all.value" if task is not None and "k of all.value" in found.column_names else "state"

@@ -230,7 +230,7 @@ class EveryTenSeconds(PeriodicTask):
     def output_schema(self, schema):
         return with_timer_ordinals(schema).append(pa.field("n", pa.int64()))
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         np.add.at(state["n"], slots, 1)
         counts = [int((slots[: i + 1] == s).sum()) for i, s in enumerate(slots)]
         ahead = [int((slots == s).sum()) for s in slots]

@@ -232,7 +232,7 @@ def test_stateless_task_rejects_rounded_numbers(spark):
         def requires(self):
             return {"value": "number"}
 
-        def apply(self, batch, dead):
+        def apply(self, batch, rejects):
             return batch
 
     out = transform(Halves(), spark.createDataFrame([(1, 7), (2, 2**53 + 1)], "seq long, value long"))

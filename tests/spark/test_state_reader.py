@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.stats.accumulators import SCALE
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark import read_state
@@ -69,7 +69,7 @@ def checkpoint(spark, rows, tmp_path_factory):
 def held(name, rows):
     """Return the state of a task over the rows, by key."""
     state = KeyedState(TASKS[name])
-    state.update(rows.combine_chunks().to_batches()[0], DeadLetters(name))
+    state.update(rows.combine_chunks().to_batches()[0], RejectedRecords(name))
     if name == "window":
         session = TASKS[name].session()
         session.push_batch(rows)

@@ -63,7 +63,7 @@ class Total(ValueTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"total": StateField("float64")}
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return replace_column(batch, self.target, self.totals(batch, slots, state))
 
     def totals(self, batch, slots, state) -> Any:
@@ -99,7 +99,7 @@ class Splitting(Total):
 class Aliasing(Total):
     """Hands its state out."""
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         self.totals(batch, slots, state)
         return replace_column(batch, self.target, pa.array(state["total"][: batch.num_rows]))
 
@@ -112,7 +112,7 @@ class Aliasing(Total):
 class Mutating(StatelessTask):
     """Writes into its input."""
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         address = np.frombuffer(batch.column("value").buffers()[1], np.float64)
         writable = np.lib.stride_tricks.as_strided(address)
         pointer = writable.ctypes.data
@@ -130,7 +130,7 @@ class Mutating(StatelessTask):
 class Undeclared(Total):
     """Emits a field that it does not declare."""
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return batch.append_column("more", pa.nulls(batch.num_rows))
 
 
@@ -138,7 +138,7 @@ class Undeclared(Total):
 class Masking(Total):
     """Clears a field that it does not say it writes."""
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return replace_column(batch, "key", pa.array(["masked"] * batch.num_rows))
 
 
@@ -146,13 +146,13 @@ class Masking(Total):
 class Traces(Total):
     """Adds a reading up before it rejects it as ``not_finite``."""
 
-    def validate_rows(self, batch, dead):
+    def validate_rows(self, batch, rejects):
         return batch
 
-    def update(self, batch, slots, state, dead):
-        out = super().update(batch, slots, state, dead)
+    def update(self, batch, slots, state, rejects):
+        out = super().update(batch, slots, state, rejects)
         bad = np.isinf(np.asarray(batch.column(self.value), float))
-        dead.reject(batch, bad, "not_finite", "infinite")
+        rejects.reject(batch, bad, "not_finite", "infinite")
         return out.filter(pa.array(~bad))
 
 
@@ -187,8 +187,8 @@ class Roomy(Growing):
 class Doubling(Total):
     """Emits every record twice, though it declares 1:1."""
 
-    def update(self, batch, slots, state, dead):
-        out = super().update(batch, slots, state, dead)
+    def update(self, batch, slots, state, rejects):
+        out = super().update(batch, slots, state, rejects)
         return pa.concat_batches([out, out])
 
 
@@ -199,8 +199,8 @@ class Numbering(Total):
     def output_schema(self, schema):
         return with_field(super().output_schema(schema), pa.field("ordinal", pa.int64()))
 
-    def update(self, batch, slots, state, dead):
-        out = super().update(batch, slots, state, dead)
+    def update(self, batch, slots, state, rejects):
+        out = super().update(batch, slots, state, rejects)
         return replace_column(out, "ordinal", pa.array(range(out.num_rows), pa.int64()))
 
 
@@ -211,8 +211,8 @@ class Repeating(Numbering):
     def expands(self):
         return True
 
-    def update(self, batch, slots, state, dead):
-        out = pa.concat_batches(2 * [super().update(batch, slots, state, dead)])
+    def update(self, batch, slots, state, rejects):
+        out = pa.concat_batches(2 * [super().update(batch, slots, state, rejects)])
         return replace_column(out, "ordinal", pa.array([0] * out.num_rows, pa.int64()))
 
 
@@ -220,8 +220,8 @@ class Repeating(Numbering):
 class Inventing(Total):
     """Emits records of messages that were not in the input."""
 
-    def update(self, batch, slots, state, dead):
-        out = super().update(batch, slots, state, dead)
+    def update(self, batch, slots, state, rejects):
+        out = super().update(batch, slots, state, rejects)
         if "seq" not in out.schema.names:
             return out
         return replace_column(out, "seq", pa.array([s + 1000 for s in out.column("seq").to_pylist()]))
@@ -231,9 +231,9 @@ class Inventing(Total):
 class Undocumented(Total):
     """Rejects for a reason that it does not document."""
 
-    def update(self, batch, slots, state, dead):
-        dead.reject(batch, np.arange(batch.num_rows) == 0, "moody", "it is the first one")
-        return super().update(batch.slice(1), slots[1:], state, dead)
+    def update(self, batch, slots, state, rejects):
+        rejects.reject(batch, np.arange(batch.num_rows) == 0, "moody", "it is the first one")
+        return super().update(batch.slice(1), slots[1:], state, rejects)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +290,7 @@ class Heavy(Total):
 class NotANumber(Total):
     """Writes NaN."""
 
-    def update(self, batch, slots, state, dead):
+    def update(self, batch, slots, state, rejects):
         return replace_column(batch, self.target, pa.array(np.full(batch.num_rows, np.nan)))
 
 
@@ -336,10 +336,10 @@ class Twofold(FilterTask):
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
 
-    def passes(self, batch, dead):
+    def passes(self, batch, rejects):
         return np.ones(batch.num_rows, np.bool_)
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         return batch.slice(0, 1)
 
     @classmethod

@@ -37,8 +37,8 @@ def replay(
     ] = None,
 ) -> None:
     """Send rejected records from the step that rejected them on, and note them, so that they are sent once."""
-    from riot_ops.cli.dead_letters import replay_errors
     from riot_ops.cli.plan import build_dataflow
+    from riot_ops.cli.replay import replay_errors
 
     found = replay_errors(
         local_path(folder, "DIR"), build_dataflow(flow, None, None), None if out is None else local_path(out, "--out")

@@ -1,8 +1,9 @@
 """The contract of an operator: typed frozen parameters, a code, and a function over record batches.
 
 A :class:`StatelessOperator` maps a batch to a batch. A :class:`KeyedOperator` also has state per key, declared as
-arrays that the engine owns. Both pass the records that they cannot process to a :class:`DeadLetters` collector. Neither
-knows where it runs. A :class:`~riot_ops.task.Task`, which users compose, is an operator that can also run by itself.
+arrays that the engine owns. Both pass the records that they cannot process to a :class:`RejectedRecords` collector.
+Neither knows where it runs. A :class:`~riot_ops.task.Task`, which users compose, is an operator that can also run by
+itself.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.clock import Clock, Ticks
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.parameters import Duration, Names, as_timedelta, check_parameters, parameters_to_json, snake_case
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema_cache import cache_last_schema, uncached_attributes
 
 __all__ = [
@@ -228,12 +229,12 @@ class StatelessOperator(Operator):
     """A task whose output for a record depends on that record alone."""
 
     @abstractmethod
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Process a batch; reject the rows that cannot be processed through ``dead``."""
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        """Process a batch; reject the rows that cannot be processed through ``errors``."""
 
-    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
         """Like :meth:`apply`, in batches of limited size; for a task whose output may be far larger than its input."""
-        yield self.apply(batch, dead)
+        yield self.apply(batch, errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,11 +242,11 @@ class FilterOperator(StatelessOperator):
     """A task that drops records and changes none, so that the runner may copy the remaining ones later, or never."""
 
     @abstractmethod
-    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    def passes(self, batch: pa.RecordBatch, errors: RejectedRecords) -> npt.NDArray[np.bool_] | None:
         """Which rows pass; None if the parameters need more than a mask, and the subclass overrides :meth:`apply`."""
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        passes = self.passes(batch, dead)
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        passes = self.passes(batch, errors)
         assert passes is not None
         return batch if passes.all() else batch.filter(pa.array(passes))
 
@@ -373,13 +374,13 @@ class KeyedOperator(Operator):
     def state_fields(self) -> Mapping[str, StateField]:
         """Return the fields of the state of one key, by name."""
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         """Reject the rows that must not touch the state; return the others."""
         return batch
 
     @abstractmethod
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays."""
 
@@ -418,7 +419,12 @@ class KeyedOperator(Operator):
         return as_timedelta(self.ttl)
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch | None,
+        slots: npt.NDArray[np.int64],
+        state: State,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         """Process rows and ticks in one loop, in place of :meth:`update`; for a task with a clock.
 

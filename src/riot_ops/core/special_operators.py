@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import Clock
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import KeyedOperator, State, TimerOutput
+from riot_ops.core.rejected_records import RejectedRecords
 
 __all__ = ["AligningOperator", "PeriodicOperator", "PooledOperator", "ReadableState"]
 
@@ -53,7 +53,7 @@ class PooledOperator(KeyedOperator):
     """
 
     def flush_held(
-        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch | None:
         """Return the output at the end of a bounded stream, from the rows that the task holds."""
         return None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column
 
 __all__ = ["Renumber"]
@@ -50,7 +50,7 @@ class Renumber:
     sources: int
     rejects: bool = True
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         """Return the records with their new numbers; reject those whose number would be beyond int64."""
         column = batch.schema.get_field_index("seq")
         if column < 0:
@@ -58,7 +58,7 @@ class Renumber:
         rows, texts = self.beyond(batch.column(column))
         if rows.size:
             if self.rejects:
-                dead.reject(batch, rows, "out_of_range", [f"seq {text}" for text in texts])
+                errors.reject(batch, rows, "out_of_range", [f"seq {text}" for text in texts])
             keep = np.ones(batch.num_rows, np.bool_)
             keep[rows] = False
             batch = batch.filter(pa.array(keep))

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from riot_ops.core.casting import Problem
 from riot_ops.core.checks import check_count, check_encoding
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.core.file_paths import (
     StorageOptions,
@@ -29,6 +28,7 @@ from riot_ops.core.file_paths import (
     readable_path,
 )
 from riot_ops.core.operator import StatelessOperator
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split
@@ -269,7 +269,7 @@ class ReplaySource(TimedSource):
             ],
             schema=RAW,
         )
-        for parsed in self.times.batches(lines, DeadLetters("times")):
+        for parsed in self.times.batches(lines, RejectedRecords("times")):
             times, present = microseconds(parsed.column("event_time"))
             found[int_column(parsed.column("seq"))[present]] = times[present]
         return found

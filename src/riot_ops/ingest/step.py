@@ -21,11 +21,11 @@ import pyarrow as pa
 from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast, plain_schema, to_python
 from riot_ops.core.clock import HEARTBEATS_OF_SOURCE, MAX_PLACE, WATERMARKS
-from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.nested_columns import flat_list
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.python_values import from_values
+from riot_ops.core.rejected_records import RejectedRecords, json_text, records_as_json
 from riot_ops.core.rejection import REJECTED, REJECTION
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import parse_heartbeat
@@ -113,8 +113,8 @@ class IngestStep:
     source_index: int = 0
     source_count: int = 1
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Return the valid records with the declared schema; reject the others through ``dead``."""
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        """Return the valid records with the declared schema; reject the others through ``errors``."""
         unnumbered: Problems = {}
         if self._has_own_numbers(batch):
             unnumbered, batch = self._unnumbered(batch), self._renumbered(batch)
@@ -123,7 +123,7 @@ class IngestStep:
             whole, batch = batch, self._selected(batch)
             if REJECTED in whole.schema.names:
                 notes, whole = whole.column(REJECTED), whole.drop_columns([REJECTED])
-                rejected = _reject_marked(whole, notes, dead)
+                rejected = _reject_marked(whole, notes, errors)
         columns: list[pa.Array] = batch.columns
         problems: Problems = unnumbered
         for i, field in () if declared else enumerate(self.schema):
@@ -136,7 +136,7 @@ class IngestStep:
         if rejected is None and not problems:
             return batch if declared else self._batch(columns)
         keep = np.ones(batch.num_rows, np.bool_) if rejected is None else ~rejected
-        _reject(whole, {i: p for i, p in sorted(problems.items()) if keep[i]}, dead)
+        _reject(whole, {i: p for i, p in sorted(problems.items()) if keep[i]}, errors)
         keep[list(problems)] = False
         mask = pa.array(keep)
         return self._batch([c.filter(mask) for c in columns])
@@ -153,7 +153,7 @@ class IngestStep:
         columns = [pa.array(c, f.type) for c, f in zip(zip(*found, strict=True), WATERMARKS, strict=True)]
         first = self.source_index - self.source_index % self.source_count
         numbering = Renumber((first,), self.source_count, rejects=False)
-        return [numbering.apply(pa.RecordBatch.from_arrays(columns, schema=WATERMARKS), DeadLetters(""))]
+        return [numbering.apply(pa.RecordBatch.from_arrays(columns, schema=WATERMARKS), RejectedRecords(""))]
 
     @cached_property
     def _numbering(self) -> Renumber:
@@ -198,9 +198,9 @@ class IngestStep:
         return found
 
 
-def ingest_batch(batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+def ingest_batch(batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
     """Ingest a batch whose schema no dataflow declares; reject the records that Python cannot hold."""
-    return _step_for(batch.schema).apply(batch, dead)
+    return _step_for(batch.schema).apply(batch, errors)
 
 
 @lru_cache(maxsize=64)
@@ -268,12 +268,12 @@ def batch_without_fields(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
-def _reject_marked(batch: pa.RecordBatch, notes: pa.Array, dead: DeadLetters) -> Mask:
+def _reject_marked(batch: pa.RecordBatch, notes: pa.Array, errors: RejectedRecords) -> Mask:
     mask: Mask = np.asarray(notes.is_valid())
     reasons, messages, raw = (to_python(part) for part in notes.flatten())
     for reason in sorted({reasons[i] for i in np.flatnonzero(mask)}):
         rows = np.array([i for i in np.flatnonzero(mask) if reasons[i] == reason])
-        dead.reject(batch, rows, reason, [messages[i] for i in rows], pa.array(raw, pa.string()))
+        errors.reject(batch, rows, reason, [messages[i] for i in rows], pa.array(raw, pa.string()))
     return mask
 
 
@@ -286,10 +286,10 @@ def _add_problems(problems: Problems, name: str, wrong: Mapping[int, Problem]) -
         problems.setdefault(row, Problem(problem.reason, f"{name} {problem.text}"))
 
 
-def _reject(batch: pa.RecordBatch, problems: Problems, dead: DeadLetters) -> None:
+def _reject(batch: pa.RecordBatch, problems: Problems, errors: RejectedRecords) -> None:
     for reason in sorted({p.reason for p in problems.values()}):
         rows = [i for i, p in problems.items() if p.reason == reason]
-        dead.reject(batch, np.array(rows), reason, [problems[i].text for i in rows])
+        errors.reject(batch, np.array(rows), reason, [problems[i].text for i in rows])
 
 
 def _check_for(dtype: pa.DataType) -> Callable[[pa.Array], Problems] | None:

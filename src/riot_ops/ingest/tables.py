@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.casting import CAST_ERRORS, Problem, can_cast, cast
-from riot_ops.core.dead_letters import json_text
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.python_values import from_values
+from riot_ops.core.rejected_records import json_text
 from riot_ops.ingest.prefetch import Prefetcher
 from riot_ops.ingest.step import batch_without_fields, from_records, mark_rejected
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import WATERMARKS
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
@@ -42,7 +42,7 @@ class WatermarkGenerator:
     cell: int = 0
     votes_per_run: int = 1
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters | None = None) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords | None = None) -> pa.RecordBatch:
         """Return the watermarks of a batch; none of its records is rejected."""
         return generate_watermarks(batch, self.resolution, self.cell, self.votes_per_run)
 

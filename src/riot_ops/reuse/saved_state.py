@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, StateError, exception_text, value_text
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.sink import Sink, Writer
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.dataflow import Dataflow
@@ -90,7 +90,7 @@ class PlaceholderTask(StatelessTask):
 
     why: str
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> NoReturn:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> NoReturn:
         raise FailedBeforeError(self.why)
 
 

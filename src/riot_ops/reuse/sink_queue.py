@@ -264,7 +264,7 @@ class SinkQueue:
             if self.spool is not None:
                 return None
             if self.own_thread and not self._finished:
-                self._jobs.append(barrier.reach)
+                self._append(barrier.reach)
                 self._changed.notify_all()
                 return barrier
         barrier.reach()
@@ -297,7 +297,7 @@ class SinkQueue:
             return
         with self._changed:
             if self.spool is None:
-                self._jobs.append(what)
+                self._append(what)
             elif what != self.writer.commit:  # spooled records are committed file by file
                 self._deferred.append(what)
             self._changed.notify_all()
@@ -317,9 +317,14 @@ class SinkQueue:
             elif self.spool is not None:
                 self._spill(self.spool, stream, batch)
             else:
-                self._jobs.append((stream, batch))
+                self._append((stream, batch))
                 self._bytes += batch.nbytes
             self._changed.notify_all()
+
+    def _append(self, job: Job) -> None:
+        if not self._jobs:  # patience begins with work, also where its thread has not woken yet
+            self._progressed = time.monotonic()
+        self._jobs.append(job)
 
     def _spill(self, spool: Spool, stream: str, batch: pa.RecordBatch) -> None:
         """Write records to files; a full disk concerns this dataflow alone."""

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.clock import FIRST_HEARTBEAT
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import ordinals
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
 from riot_ops.ingest.renumber import Renumber
@@ -38,14 +38,14 @@ class _RunningStep:
 
     step: Step
     kind: str
-    dead: DeadLetters
+    errors: RejectedRecords
     state: KeyedState | None
     #: The records that it has read and rejected, shared by the steps of one name.
     counts: list[int]
     #: Whether it reads one stream and no time.
     plain: bool
-    #: Its letters at the last look.
-    letters: int = 0
+    #: Its count of errors at the last look.
+    error_count: int = 0
 
 
 class Engine:
@@ -113,7 +113,7 @@ class Engine:
                 self.states[step.id] = state
             plain = len(step.inputs) == 1 and step.clock is None
             kind, counts = _kind(step.operator), self._counts.setdefault(step.name, [0, 0])
-            self._running[step.id] = _RunningStep(step, kind, DeadLetters(step.name), state, counts, plain)
+            self._running[step.id] = _RunningStep(step, kind, RejectedRecords(step.name), state, counts, plain)
 
     def has(self, id: str) -> bool:
         """Whether there is a step of that id."""
@@ -160,9 +160,9 @@ class Engine:
                 materialize_all(waiting)
             results = {stream: [b.materialized or b.materialize() for b in found] for stream, found in results.items()}
         for running in self._running.values():
-            if running.letters != running.dead.count:
-                running.letters = running.dead.count
-                results[ERRORS_STREAM] = results.get(ERRORS_STREAM, []) + running.dead.take()
+            if running.error_count != running.errors.count:
+                running.error_count = running.errors.count
+                results[ERRORS_STREAM] = results.get(ERRORS_STREAM, []) + running.errors.take()
         return results
 
     def _heartbeats(self, operator: Any, batches: Sequence[pa.RecordBatch]) -> list[Any]:
@@ -185,7 +185,7 @@ class Engine:
             raise error
         self.failures[step.id] = error
         self.disabled.add(step.id)
-        running.dead.take()
+        running.errors.take()
 
     def _run_step(
         self,
@@ -233,7 +233,7 @@ class Engine:
         return out
 
     def _output(self, running: _RunningStep, batches: Sequence[Any], watermarks: Sequence[Any]) -> list[Any]:
-        step, kind, dead = running.step, running.kind, running.dead
+        step, kind, errors = running.step, running.kind, running.errors
         operator: Any = step.operator
         if kind == "watermarks":
             records = [b.materialize() for b in batches]
@@ -242,25 +242,25 @@ class Engine:
             return [operator.apply(b) for b in records]
         if step.numbered:
             batches = [Rows(with_ordinals(b.materialize(), step.numbered)) for b in batches]
-        before, taken = dead.count, 0
+        before, taken = errors.count, 0
         results: list[Any] = []
-        if running.state is not None and (made := running.state.process(batches, dead, watermarks)) is not None:
+        if running.state is not None and (made := running.state.process(batches, errors, watermarks)) is not None:
             results.append(made)
         for b in batches:
             taken += b.num_rows
             if kind == "stateless":
-                results += apply_stateless(operator, b.materialize(), dead)
+                results += apply_stateless(operator, b.materialize(), errors)
             elif kind == "filter":
-                results.append(self._filter(operator, b, dead))
+                results.append(self._filter(operator, b, errors))
             elif kind == "route":
-                results.append(add_instances(operator, b.materialize(), dead))
+                results.append(add_instances(operator, b.materialize(), errors))
             elif kind != "keyed":
-                results.append(operator.apply(b.materialize(), dead))
+                results.append(operator.apply(b.materialize(), errors))
         if kind != "numbers":
             running.counts[0] += taken
-        if dead.count > before:
+        if errors.count > before:
             taken = 0 if kind == "numbers" else taken
-            running.counts[1] += _rejected_count(operator, taken, results, dead.count - before)
+            running.counts[1] += _rejected_count(operator, taken, results, errors.count - before)
         if step.routed:
             return [_without_instance(out) for out in results]
         if taken > SMALL and len(batches) == 1:
@@ -269,18 +269,18 @@ class Engine:
                 out.inherit(batches[0])
         return results
 
-    def _filter(self, operator: FilterOperator, rows: AnyRows, dead: DeadLetters) -> AnyRows:
-        rows = reject_inexact(rows, inexact_fields(operator, rows.schema), dead)
+    def _filter(self, operator: FilterOperator, rows: AnyRows, errors: RejectedRecords) -> AnyRows:
+        rows = reject_inexact(rows, inexact_fields(operator, rows.schema), errors)
         small = operator.accepts_lazy_rows and rows.num_rows <= SMALL
-        passes = checked_mask(operator, rows if small else materialize(rows), dead)
-        return operator.apply(materialize(rows), dead) if passes is None else select(rows, passes)
+        passes = checked_mask(operator, rows if small else materialize(rows), errors)
+        return operator.apply(materialize(rows), errors) if passes is None else select(rows, passes)
 
     def _flush_step(self, running: _RunningStep, state: KeyedState) -> list[Any]:
         begun = perf_counter()
-        step, dead = running.step, running.dead
-        before = dead.count
-        out = state.flush(dead)
-        running.counts[1] += dead.count - before
+        step, errors = running.step, running.errors
+        before = errors.count
+        out = state.flush(errors)
+        running.counts[1] += errors.count - before
         emitted = [out] if out is not None and out.num_rows else []
         if step.routed:
             emitted = [_without_instance(b) for b in emitted]
@@ -360,17 +360,17 @@ def _concatenate_output(made: list[Any]) -> list[Any]:
     return [pa.concat_batches([materialize(b) for b in made])]
 
 
-def _rejected_count(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
+def _rejected_count(operator: Any, taken: int, results: list[pa.RecordBatch], rejected: int) -> int:
     """Return the number of records rejected completely, without any rows."""
     if not isinstance(operator, Operator) or not operator.expands():
-        return letters
+        return rejected
     accepted = 0
     for out in map(materialize, results):  # the rows of one record are adjacent
         if out.num_rows and "seq" in out.schema.names:
             seq = int_column(out.column("seq"))
             parents = [seq, *(int_column(out.column(name)) for name in ordinals(out.schema.names)[:-1])]
             accepted += 1 + int(np.count_nonzero(np.any([np.diff(one) != 0 for one in parents], axis=0)))
-    return max(0, min(letters, taken - accepted))
+    return max(0, min(rejected, taken - accepted))
 
 
 def _without_instance(out: Any) -> Any:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, StatelessOperator
 from riot_ops.core.order import ordinals, result_fields
 from riot_ops.core.overwriting import checked_output_schema
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import ERRORS
 from riot_ops.ingest.step import declared_schema, ingest_batch
 
@@ -31,7 +31,7 @@ __all__ = [
     "passed_through",
     "rejected_rows",
     "result_schema",
-    "to_dead_letters",
+    "to_rejected_records",
 ]
 
 #: JSON text with the task, the reason, the message and the raw record; null in rows that were not rejected.
@@ -60,7 +60,7 @@ class AcceptedFilter(StatelessOperator):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         return drop_error_column(schema)
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return batch.filter(pc.is_null(batch.column(ERROR_COLUMN))).drop_columns([ERROR_COLUMN])
 
 
@@ -68,7 +68,7 @@ class AcceptedFilter(StatelessOperator):
 class RejectedFilter(StatelessOperator):
     """Keeps the rows that a task has rejected."""
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return batch.filter(pc.is_valid(batch.column(ERROR_COLUMN)))
 
 
@@ -86,9 +86,9 @@ def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
 
 
 def apply_to_accepted(
-    run: Callable[[pa.RecordBatch, DeadLetters], Iterable[pa.RecordBatch]],
+    run: Callable[[pa.RecordBatch, RejectedRecords], Iterable[pa.RecordBatch]],
     batch: pa.RecordBatch,
-    dead: DeadLetters,
+    errors: RejectedRecords,
     result: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run a task over the rows that no task has rejected; the others bypass it.
@@ -97,16 +97,16 @@ def apply_to_accepted(
     """
     bad = None
     if ERROR_COLUMN in batch.schema.names:
-        bad = RejectedFilter().apply(batch, dead)
-        batch = AcceptedFilter().apply(batch, dead)
-    for out in run(ingest_batch(batch, dead), dead):
+        bad = RejectedFilter().apply(batch, errors)
+        batch = AcceptedFilter().apply(batch, errors)
+    for out in run(ingest_batch(batch, errors), errors):
         if result is None:
             result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
         if bad is not None:
             yield from passed_through(bad, result)
             bad = None
         yield from accepted_rows(out, result)
-        yield from rejected_rows(dead.take(), result)
+        yield from rejected_rows(errors.take(), result)
 
 
 # -- rows of a result's schema ---------------------------------------------------------------------
@@ -131,8 +131,8 @@ def passed_through(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.Reco
     yield _filled(batch.select(same), result)
 
 
-def to_dead_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows that an earlier task rejected as dead letters, parsed from their texts."""
+def to_rejected_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the records that an earlier task rejected, parsed from their texts."""
     rows = []
     for row in batch.select([n for n in ("seq", "event_time", ERROR_COLUMN) if n in batch.schema.names]).to_pylist():
         text = row.pop(ERROR_COLUMN)
@@ -152,7 +152,7 @@ def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
 
 
 def rejected_rows(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rejected rows of dead letters with the schema of the result, or log that they are dropped."""
+    """Yield the rejected records with the schema of the result, or log that they are dropped."""
     for errors in batches:
         if ERROR_COLUMN not in result.names:
             _log.warning(

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_transform_options
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.core.order import is_ordinal
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import ERRORS
 from riot_ops.ingest.step import ingest_batch
 from riot_ops.ingest.tables import Numbering, single_batch, with_whole_seq
@@ -60,17 +60,17 @@ def transform_frame(
     as_buffering(buffering)
     if streaming:
         raise ConfigError(f"streaming must not be True for a {type(frame).__name__}, which is a batch")
-    dead = DeadLetters(task.name())
+    errors = RejectedRecords(task.name())
     records = single_batch(frame)
     numbered = records.schema.names.count("seq") == 1  # two are refused below
-    records = ingest_batch(with_whole_seq(records) if numbered else records, dead)
+    records = ingest_batch(with_whole_seq(records) if numbered else records, errors)
     result = result_schema(task, records.schema, on_error == "column")
     names = set(records.schema.names)
     result = pa.schema([f for f in result if f.name in names or not is_ordinal(f.name)])
     passed = []
     if ERROR_COLUMN in records.schema.names:
-        passed = list(passed_through(RejectedFilter().apply(records, dead), result))
-        records = AcceptedFilter().apply(records, dead)
+        passed = list(passed_through(RejectedFilter().apply(records, errors), result))
+        records = AcceptedFilter().apply(records, errors)
     by_time = order == "event_time" or (order == "auto" and not numbered and "event_time" in records.schema.names)
     if isinstance(task, KeyedOperator):
         if by_time:
@@ -82,7 +82,7 @@ def transform_frame(
     session = Session(task, ordered=False)  # in the order that was asked for
     made = [session.push_batch(records), session.flush_batch()]
     accepted = [rows for batch in made if batch is not None for rows in accepted_rows(batch, result)]
-    rejected = dead.take()
+    rejected = errors.take()
     if session.errors:
         rejected.append(pa.RecordBatch.from_pylist(session.errors, ERRORS))
     parts = [*accepted, *passed, *rejected_rows(rejected, result)]

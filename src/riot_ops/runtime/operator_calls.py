@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import FilterOperator, Operator, StatelessOperator
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.exact import inexact_rows
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, materialize, select
 
@@ -35,7 +35,7 @@ def inexact_fields(task: Operator, schema: pa.Schema) -> tuple[str, ...]:
     return tuple(name for name in task.float64_fields if schema.field(name).type.id not in _NARROW)
 
 
-def reject_inexact(rows: AnyRows, fields: tuple[str, ...], dead: DeadLetters) -> AnyRows:
+def reject_inexact(rows: AnyRows, fields: tuple[str, ...], errors: RejectedRecords) -> AnyRows:
     """Reject the records with an integer or a decimal that float64 cannot hold in one of the fields; return the others.
 
     Columns of other types are not looked at.
@@ -44,22 +44,24 @@ def reject_inexact(rows: AnyRows, fields: tuple[str, ...], dead: DeadLetters) ->
         bad = inexact_rows(rows.column(name))
         if bad is not None:
             batch = materialize(rows)
-            dead.reject(batch, bad, "out_of_range", f"{name} has a number that float64 cannot hold")
+            errors.reject(batch, bad, "out_of_range", f"{name} has a number that float64 cannot hold")
             rows = select(batch, ~bad)
     return rows
 
 
-def apply_stateless(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+def apply_stateless(
+    task: StatelessOperator, batch: pa.RecordBatch, errors: RejectedRecords
+) -> Iterator[pa.RecordBatch]:
     """Yield the output of a task without state for a batch, without the records whose numbers it would round."""
     if fields := task.float64_fields and inexact_fields(task, batch.schema):
-        batch = materialize(reject_inexact(batch, fields, dead))
-    for result in task.batches(batch, dead):
+        batch = materialize(reject_inexact(batch, fields, errors))
+    for result in task.batches(batch, errors):
         yield result if isinstance(result, pa.RecordBatch) else check_batch(task, "apply", result)
 
 
-def checked_mask(task: FilterOperator, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+def checked_mask(task: FilterOperator, batch: pa.RecordBatch, errors: RejectedRecords) -> npt.NDArray[np.bool_] | None:
     """The result of :meth:`FilterOperator.passes`; :class:`ConfigError` unless it is None or one bool per row."""
-    passes = task.passes(batch, dead)
+    passes = task.passes(batch, errors)
     if passes is None or (getattr(passes, "dtype", None) == np.bool_ and passes.shape == (batch.num_rows,)):
         return passes
     raise ConfigError(

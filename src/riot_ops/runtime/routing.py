@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import next_ordinal
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.graph.lowering import INSTANCE_FIELD, Route
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.hashing import hash_columns
@@ -15,7 +15,7 @@ from riot_ops.kernels.arrays.hashing import hash_columns
 __all__ = ["add_instances"]
 
 
-def add_instances(route: Route, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+def add_instances(route: Route, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
     """Add the instance of each record; for a broadcast, copy each record to all instances."""
     p = route.distribution.parallelism or 1
     if route.distribution.kind == "broadcast":
@@ -25,7 +25,7 @@ def add_instances(route: Route, batch: pa.RecordBatch, dead: DeadLetters) -> pa.
         return batch.append_column(INSTANCE_FIELD, pa.array(copies, pa.int64()))
     instances = _instances(route, batch, p)
     if instances.shape != (batch.num_rows,) or instances.dtype.kind not in "iu":
-        dead.reject(
+        errors.reject(
             batch,
             np.ones(batch.num_rows, np.bool_),
             "bad_instance",
@@ -35,7 +35,7 @@ def add_instances(route: Route, batch: pa.RecordBatch, dead: DeadLetters) -> pa.
         instances = np.full(batch.num_rows, -1)
     else:
         wrong = (instances < 0) | (instances >= p)
-        dead.reject(batch, wrong, "bad_instance", f"the router of {route.id} must return 0 to {p - 1}")
+        errors.reject(batch, wrong, "bad_instance", f"the router of {route.id} must return 0 to {p - 1}")
     known = (instances >= 0) & (instances < p)
     batch = batch.append_column(INSTANCE_FIELD, pa.array(instances.astype(np.int64)))
     return batch if known.all() else batch.filter(pa.array(known))

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type, is_text
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.core.python_values import infer_type
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
@@ -79,7 +79,7 @@ class Session:
             n: pa.float64() for n, requirement in self._requires.items() if requirement in NUMBER_REQUIREMENTS
         } | RESERVED_TYPES
         self._first: dict[str, pa.DataType] = {}  # the types of the first values of the other fields that it reads
-        self._dead = DeadLetters(task.name())
+        self._dead = RejectedRecords(task.name())
         self._order = SeqOrder() if ordered else None
         self._writes = task.writes() != frozenset()
         self._checked: pa.Schema | None = None  # the last output schema for which nothing is overwritten

@@ -26,11 +26,11 @@ from riot_ops.core.clock import (
     to_microseconds,
     whole_periods_us,
 )
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.parameters import as_names, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.special_operators import AligningOperator, PeriodicOperator, PooledOperator
 from riot_ops.kernels.arrays.arrow import concat_batches, numpy_values
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
@@ -118,14 +118,14 @@ class KeyedState:
         self._live = 0  # number of live keys at the last check
         self._renumbered = False  # whether slots were renumbered since the last snapshot
 
-    def update(self, batch: AnyRows, dead: DeadLetters) -> list[pa.RecordBatch]:
+    def update(self, batch: AnyRows, errors: RejectedRecords) -> list[pa.RecordBatch]:
         """Run the task over a batch whose rows are in order; returns its output, as a batch if there is any."""
         rows = batch if isinstance(batch, Rows) else Rows(batch)
         rows.all_rows.ordered = True
-        made = self.process([rows], dead)
+        made = self.process([rows], errors)
         return [] if made is None else [materialize(made)]
 
-    def process(self, batches: Sequence[Any], dead: DeadLetters, watermarks: Sequence[Any] = ()) -> Any:
+    def process(self, batches: Sequence[Any], errors: RejectedRecords, watermarks: Sequence[Any] = ()) -> Any:
         """Run the task over batches while stream time passes; returns output and timer output together, in order.
 
         ``watermarks`` move stream time; for a task outside a dataflow its own records do. The output is a batch, lazy
@@ -143,10 +143,10 @@ class KeyedState:
             if self._bound is None or not self._bound.equals(rows.schema):
                 self._bind(rows.schema)
             if self._inexact:
-                rows = reject_inexact(rows, self._inexact, dead)
+                rows = reject_inexact(rows, self._inexact, errors)
             lazy = self._lazy and isinstance(rows, Rows) and (rows.is_batch or rows.num_rows <= SMALL)
             given = rows if lazy else materialize(rows)
-            admitted = self.task.validate_rows(given, dead)
+            admitted = self.task.validate_rows(given, errors)
             if admitted is not given:
                 if not isinstance(admitted, Rows):
                     admitted = Rows(check_batch(self.task, "validate_rows", admitted))
@@ -154,7 +154,7 @@ class KeyedState:
         ticks = None
         if self.time is not None:
             ticks = self.time.ticks(materialize(rows), [materialize(one) for one in watermarks], self._order[0])
-        made, due = self._process_rows(rows, ticks, dead)
+        made, due = self._process_rows(rows, ticks, errors)
         if self.index.ttl and self.index.size > 2 * self._live + 1024:  # the slots have doubled since the last check
             self._drop_expired(self._sure)
         return self._joined(made, due)
@@ -205,25 +205,25 @@ class KeyedState:
         return conform_to(due, schema)
 
     def _process_rows(
-        self, batch: AnyRows | None, ticks: Ticks | None, dead: DeadLetters
+        self, batch: AnyRows | None, ticks: Ticks | None, errors: RejectedRecords
     ) -> tuple[Any, pa.RecordBatch | None]:
         if self._pooled is not None:
-            return None if batch is None else self._update_pool(materialize(batch), dead), None
+            return None if batch is None else self._update_pool(materialize(batch), errors), None
         if ticks is not None and ticks.reversals:
-            return self._process_parts(batch, ticks, dead)
+            return self._process_parts(batch, ticks, errors)
         if ticks is None or not self._period:
-            return None if batch is None else self._update(batch, ticks, dead), None
+            return None if batch is None else self._update(batch, ticks, errors), None
         if self._periodic is not None:
-            return self._process_in_turn(self._periodic, materialize(batch), ticks, dead)
+            return self._process_in_turn(self._periodic, materialize(batch), ticks, errors)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(materialize(batch), slots, self.arrays, ticks, dead)
+        made, due = self.task.advance(materialize(batch), slots, self.arrays, ticks, errors)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
         return made, self._due(due, ticks)
 
     def _process_parts(
-        self, batch: AnyRows | None, ticks: Ticks, dead: DeadLetters
+        self, batch: AnyRows | None, ticks: Ticks, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Process the rows between the moves of stream time to an earlier time, with what such a move demands."""
         whole, rows = materialize(batch), 0 if batch is None else batch.num_rows
@@ -241,7 +241,7 @@ class KeyedState:
             here = replace(
                 ticks, start=start, rows=ticks.rows[a:b] - top, times=ticks.times[a:b], seq=ticks.seq[a:b], reversals=()
             )
-            found = self._process_rows(None if whole is None else whole.slice(top, end - top), here, dead)
+            found = self._process_rows(None if whole is None else whole.slice(top, end - top), here, errors)
             made += [materialize(found[0])] if found[0] is not None else []
             due += [found[1]] if found[1] is not None else []
         return concat_batches(made) if made else None, concat_batches(due) if due else None
@@ -254,8 +254,8 @@ class KeyedState:
         """
         if self._moves:
             end = Ticks(NEVER, np.zeros(1, np.int64), np.array([END]), np.array([seq]), 1, ticks.lag, ticks.origin)
-            dead = DeadLetters(self.task.name())
-            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, replace(end, start=before), dead)
+            errors = RejectedRecords(self.task.name())
+            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, replace(end, start=before), errors)
             out = [] if due is None or not due.slots.size else [self._due(due, end)]
             self._compact(np.empty(0, np.int64))
             return out
@@ -270,10 +270,10 @@ class KeyedState:
         """Advance stream time without a record, to a time in microseconds; returns the timer output."""
         if self.time is None or (moved := self.time.advance(time)) is None:
             return None
-        return self._joined(None, self._process_rows(None, moved, DeadLetters(self.task.name()))[1])
+        return self._joined(None, self._process_rows(None, moved, RejectedRecords(self.task.name()))[1])
 
     def _process_in_turn(
-        self, task: PeriodicOperator, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
+        self, task: PeriodicOperator, batch: pa.RecordBatch | None, ticks: Ticks, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Process rows and ticks alternately."""
         at, now, begin = 0, ticks.start, self._lateness + ticks.origin
@@ -283,7 +283,7 @@ class KeyedState:
             passed = (time - begin) // self._period
             before = passed if now == NEVER else (now - begin) // self._period
             if batch is not None and (passed > before or now == NEVER):
-                made.append(self._update(batch.slice(at, row - at), no_ticks(now, ticks), dead))
+                made.append(self._update(batch.slice(at, row - at), no_ticks(now, ticks), errors))
                 at = row
             now = time
             if passed > before and self.index.size:
@@ -296,7 +296,7 @@ class KeyedState:
                     times = np.full(found.slots.size, reached) if found.times is None else found.times
                     due.append(self._due(TimerOutput(found.slots, found.rows, times), moment))
         if batch is not None:
-            made.append(self._update(batch.slice(at), no_ticks(now, ticks), dead))
+            made.append(self._update(batch.slice(at), no_ticks(now, ticks), errors))
         return concat_batches(made) if made else None, concat_batches(due) if due else None
 
     def _due(self, due: TimerOutput, ticks: Ticks) -> pa.RecordBatch:
@@ -311,9 +311,9 @@ class KeyedState:
             self._order_hashes = np.concatenate([self._order_hashes, hash_columns(keys.columns, size - known)[0]])
         return self._order_hashes
 
-    def _update(self, batch: AnyRows, ticks: Ticks | None, dead: DeadLetters) -> Any:
+    def _update(self, batch: AnyRows, ticks: Ticks | None, errors: RejectedRecords) -> Any:
         lazy = self._lazy and isinstance(batch, Rows) and (batch.is_batch or batch.num_rows <= SMALL)
-        made = self.task.update(batch if lazy else materialize(batch), self._slots(batch, ticks), self.arrays, dead)
+        made = self.task.update(batch if lazy else materialize(batch), self._slots(batch, ticks), self.arrays, errors)
         return made if isinstance(made, MADE) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: AnyRows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
@@ -350,32 +350,32 @@ class KeyedState:
             self._reserve(1)
         return self.arrays["held"][0]
 
-    def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def _update_pool(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         """Run a pooled task over the held rows followed by the new ones."""
         pool = batch if (held := self._pool()) is None else concat_batches([held, batch])
         self._touched[0] = True
         slots = key_numbers([pool.column(name) for name in self.key_fields], pool.num_rows)
-        return check_batch(self.task, "update", self.task.update(pool, slots, self.arrays, dead))
+        return check_batch(self.task, "update", self.task.update(pool, slots, self.arrays, errors))
 
-    def flush(self, dead: DeadLetters | None = None) -> pa.RecordBatch | None:
-        """Return the task's output at the end of a bounded stream; ``dead`` collects rejected records.
+    def flush(self, errors: RejectedRecords | None = None) -> pa.RecordBatch | None:
+        """Return the task's output at the end of a bounded stream; ``errors`` collects rejected records.
 
         Fields of earlier output that the task does not fill are null.
         """
-        out = self._final_output(dead) if self.index.size else None
+        out = self._final_output(errors) if self.index.size else None
         return None if out is None else self._conform(out)
 
-    def _final_output(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
-        dead = DeadLetters(self.task.name()) if dead is None else dead
+    def _final_output(self, errors: RejectedRecords | None) -> pa.RecordBatch | None:
+        errors = RejectedRecords(self.task.name()) if errors is None else errors
         if self._pooled is not None:
             if (held := self.arrays["held"][0]) is None:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
-            return self._pooled.flush_held(held, slots, self.arrays, dead)
+            return self._pooled.flush_held(held, slots, self.arrays, errors)
         self._drop_expired(self._sure)
         if self._moves and self.time is not None:  # everything that waits for a time is due
             end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self.time.origin)
-            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
+            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, errors)
             return None if due is None else self._due(due, no_ticks(self._now, self._clock))
         return self.task.flush(self.keys(), self._trimmed())
 

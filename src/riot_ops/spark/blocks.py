@@ -248,9 +248,9 @@ class Packer:
             message = msgspec.msgpack.encode({**self._writer.finish(), "newest": newest})
             rows = sum(self._writer.rows.values())
             yield Block(SINK_STAGE, bucket, "", rows, self.first_us, self.last_us, message)
-            dead = self._writer.rows.get(ERRORS_STREAM, 0)
+            errors = self._writer.rows.get(ERRORS_STREAM, 0)
             late = sum(n for reason, n in self._writer.reasons.items() if reason.endswith(LATE))
-            counts = (records, dead, late, rows - dead, state_keys)
+            counts = (records, errors, late, rows - errors, state_keys)
             for name, n in zip(METRICS, counts, strict=True):
                 if n:
                     yield Block(METRICS_STAGE, bucket, name, n, self.first_us, self.last_us, b"")

@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_transform_options
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
@@ -408,12 +408,15 @@ def _stamped(batches: Iterable[pa.RecordBatch], packer: Packer) -> Iterator[pa.R
 
 def _split_rejected(stream: str, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, list[pa.RecordBatch]]]:
     """Yield the rows of a source, apart from those that a task has rejected, which bypass all tasks."""
-    dead = DeadLetters(stream)
+    errors = RejectedRecords(stream)
     for batch in batches:
         if ERROR_COLUMN not in batch.schema.names:
             yield {stream: [batch]}
         else:
-            yield {stream: [AcceptedFilter().apply(batch, dead)], PASSED_THROUGH: [RejectedFilter().apply(batch, dead)]}
+            yield {
+                stream: [AcceptedFilter().apply(batch, errors)],
+                PASSED_THROUGH: [RejectedFilter().apply(batch, errors)],
+            }
 
 
 def unpack_stream(packed: DataFrame, stream: str, result: pa.Schema) -> DataFrame:
@@ -439,9 +442,9 @@ def _unpack(step: str, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]]
 def _stateless(task: Operator, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert isinstance(task, StatelessOperator)
-        dead = DeadLetters(task.name())
+        errors = RejectedRecords(task.name())
         for batch in with_seq(batches):
-            yield from apply_to_accepted(partial(apply_stateless, task), batch, dead, result)
+            yield from apply_to_accepted(partial(apply_stateless, task), batch, errors, result)
 
     return apply
 

@@ -26,7 +26,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sources
-from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
+from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_rejected_records
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.runtime.restart import Restart, RestartReport, check_restart, source_kind
 from riot_ops.spark.checkpoint import SparkCheckpoint
@@ -445,7 +445,7 @@ def _decoder(
             for stream, payload in zip(blocks.column("stream").to_pylist(), blocks.column("payload"), strict=True):
                 for batch in decode(payload.as_buffer()):
                     if stream == PASSED_THROUGH:
-                        batch = to_dead_letters(batch)
+                        batch = to_rejected_records(batch)
                     if errors and not numbered:  # the number was added by this library
                         batch = batch.drop_columns(["seq"])
                     yield from accepted_rows(batch, schema)

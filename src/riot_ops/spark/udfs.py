@@ -19,9 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import DataType, StructType
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
 from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
 from riot_ops.runtime.operator_calls import apply_stateless
@@ -44,13 +44,13 @@ def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterato
         )
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        dead = DeadLetters(task.name())
+        errors = RejectedRecords(task.name())
         checked = None
         for batch in map(to_utc, batches):
             if batch.schema != checked:
                 result_schema(task, batch.schema, errors=False)  # raises for a field that is missing or of another type
                 checked = batch.schema
-            yield from apply_to_accepted(partial(apply_stateless, task), batch, dead)
+            yield from apply_to_accepted(partial(apply_stateless, task), batch, errors)
 
     return apply
 
@@ -108,8 +108,8 @@ def arrow_function(task: Operator, schema: pa.Schema) -> tuple[Callable[[pa.Arra
             [numbers if n == "seq" else batch.column(n) for n in places.names], schema=places
         )
         marked = batch.append_column(ERROR_COLUMN, pa.nulls(batch.num_rows, pa.string()))
-        dead = DeadLetters(task.name())
-        rows = list(apply_to_accepted(partial(apply_stateless, task), marked, dead, inner))
+        errors = RejectedRecords(task.name())
+        rows = list(apply_to_accepted(partial(apply_stateless, task), marked, errors, inner))
         done = pa.Table.from_batches(rows, inner).combine_chunks()
         # by the number of the row that caused it, as a filter drops rows and rejected ones come last
         taken = np.full(batch.num_rows, -1)
@@ -221,9 +221,9 @@ class KeyProcessor(StatefulProcessor):
         stored = self._stored.get()
         if stored is not None:
             state.restore(bytes(stored[0]))
-        dead = DeadLetters(self._task.name())
+        errors = RejectedRecords(self._task.name())
         batch = sort_rows(concatenate(batches), self._order)
-        done = list(apply_to_accepted(state.update, batch, dead, self._result))
+        done = list(apply_to_accepted(state.update, batch, errors, self._result))
         self._stored.update((state.snapshot(),))
         return done
 

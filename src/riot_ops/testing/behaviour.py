@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.lazy_rows import Rows as LazyRows
 from riot_ops.kernels.arrays.lazy_rows import materialize as all_of
 from riot_ops.kernels.arrays.lazy_rows import select
@@ -96,16 +96,16 @@ def check_any_split(case: Case) -> None:
 
 def _check_deltas(task: KeyedTask, batch: pa.RecordBatch, wanted: Any) -> None:
     here, there = KeyedState(task), KeyedState(task)
-    dead = DeadLetters(task.name())
+    errors = RejectedRecords(task.name())
     rows: Rows = []
     for i in range(batch.num_rows):
-        rows += [row for out in here.update(batch.slice(i, 1), dead) for row in out.to_pylist()]
+        rows += [row for out in here.update(batch.slice(i, 1), errors) for row in out.to_pylist()]
         there.restore(here.snapshot("delta" if i else "full"))
         here, there = there, here
-    flushed = here.flush(dead)
-    errors = [row for e in dead.take() for row in e.to_pylist()]
+    flushed = here.flush(errors)
+    found = [row for e in errors.take() for row in e.to_pylist()]
     end = [] if flushed is None else flushed.to_pylist()
-    got = [exact(r) for r in rows], [exact(r) for r in end], sorted(exact(r) for r in errors)
+    got = [exact(r) for r in rows], [exact(r) for r in end], sorted(exact(r) for r in found)
     assert_identical(got, wanted, "restored from deltas")
 
 
@@ -114,7 +114,7 @@ def check_selection(case: Case) -> None:
     """A selection of rows, as a filter passes it on, gives the same output as a batch of these rows."""
     task, batch = case.task, case.batch
     if isinstance(task, FilterTask):
-        here, there = DeadLetters(task.name()), DeadLetters(task.name())
+        here, there = RejectedRecords(task.name()), RejectedRecords(task.name())
         if (passes := checked_mask(task, batch, here)) is not None:
             wanted = exact(task.apply(batch, there).to_pylist())
             assert exact(all_of(select(batch, passes)).to_pylist()) == wanted, "other rows pass than apply returns"
@@ -126,12 +126,12 @@ def check_selection(case: Case) -> None:
 
 
 def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[str]]:
-    state, dead = KeyedState(task), DeadLetters(task.name())
-    out = [exact(row) for made in state.update(rows, dead) for row in made.to_pylist()]
+    state, errors = KeyedState(task), RejectedRecords(task.name())
+    out = [exact(row) for made in state.update(rows, errors) for row in made.to_pylist()]
     table = exact(state_table([state.snapshot()]).to_pylist())
-    left = state.flush(dead)
+    left = state.flush(errors)
     end = [] if left is None else [exact(row) for row in left.to_pylist()]
-    return out, [*end, table], sorted(exact(row) for e in dead.take() for row in e.to_pylist())
+    return out, [*end, table], sorted(exact(row) for e in errors.take() for row in e.to_pylist())
 
 
 @applies_if(

@@ -18,11 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import NUMBER_REQUIREMENTS
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal, next_ordinal
 from riot_ops.core.parameters import as_names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
 from riot_ops.ingest.step import declared_schema as as_declared
@@ -186,7 +186,7 @@ def check_schema(case: Case) -> None:
 
 def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared_schema: pa.Schema) -> None:
     state = KeyedState(task)
-    state.update(batch, DeadLetters(task.name()))
+    state.update(batch, RejectedRecords(task.name()))
     out = state.flush()
     if out is None:
         return

@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.snapshot import pack_snapshot
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
@@ -57,7 +57,7 @@ def check_merge(case: Case) -> None:
         empty = KeyedState(task)
         empty.merge(a)
         assert _content(empty) == whole, "an empty state differs from the state merged into it"
-        a.update(batch, DeadLetters(task.name()))
+        a.update(batch, RejectedRecords(task.name()))
         assert _content(empty) == whole, "merged states share memory"
         merged.merge(parts[2])
         assert [_content(part) for part in parts] == before, "merging changes the merged state"
@@ -65,7 +65,7 @@ def check_merge(case: Case) -> None:
 
 def _over(task: KeyedTask, batch: pa.RecordBatch, rows: Any) -> KeyedState:
     state = KeyedState(task)
-    state.update(batch.filter(pa.array(rows)), DeadLetters(task.name()))
+    state.update(batch.filter(pa.array(rows)), RejectedRecords(task.name()))
     return state
 
 

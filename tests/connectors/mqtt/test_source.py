@@ -51,8 +51,8 @@ def subscribe(tmp_path):
 
 
 def publish(url, topic, batch, **more):
-    out, dead = apply(t.PublishMQTT(url=url, topic=topic, **more), batch)
-    assert out.num_rows == batch.num_rows and not dead
+    out, rejects = apply(t.PublishMQTT(url=url, topic=topic, **more), batch)
+    assert out.num_rows == batch.num_rows and not rejects
 
 
 def read(source, start=None, end=None, n=1):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 
 
 class Listener:
@@ -109,7 +109,7 @@ def records(n: int, prefix: str = "m") -> pa.RecordBatch:
 
 
 def apply(task, batch):
-    """Run a task on a batch; return its output, and its dead letters as dicts."""
-    dead = DeadLetters("test")
-    out = task.apply(batch, dead)
-    return out, [row for b in dead.take() for row in b.to_pylist()]
+    """Run a task on a batch; return its output, and its rejected records as dicts."""
+    rejects = RejectedRecords("test")
+    out = task.apply(batch, rejects)
+    return out, [row for b in rejects.take() for row in b.to_pylist()]

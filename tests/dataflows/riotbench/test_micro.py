@@ -136,10 +136,10 @@ class Picky(StatelessTask):
     def requires(self):
         return {"x": "number"}
 
-    def apply(self, batch, dead):
+    def apply(self, batch, rejects):
         x, seq = np.array(batch.column("x")), np.array(batch.column("seq"))
         keep = (x >= 0) & ~((x == 1) & (seq == self.place) & (x.size > 1))
-        dead.reject(batch, ~keep, "picky", "not liked")
+        rejects.reject(batch, ~keep, "picky", "not liked")
         return batch.filter(pa.array(keep))
 
 

@@ -50,16 +50,16 @@ def test_all_messages_are_delivered_in_order(mosquitto, qos, protocol):
     with Listener(mosquitto.url, topic, qos=2) as listener:
         task = t.PublishMQTT(url=mosquitto.url, topic=topic, qos=qos, protocol=protocol, max_in_flight=7)
         batch = records(500)
-        out, dead = apply(task, batch)
-        assert out.equals(batch) and dead == []
+        out, rejects = apply(task, batch)
+        assert out.equals(batch) and rejects == []
         assert [m.payload for m in listener.wait(500)] == batch["payload"].to_pylist()
         assert {m.qos for m in listener.messages} == {qos}
 
 
 def test_empty_batch_opens_no_connection():
     task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout="500ms")
-    out, dead = apply(task, records(0))
-    assert out.num_rows == 0 and dead == []
+    out, rejects = apply(task, records(0))
+    assert out.num_rows == 0 and rejects == []
 
 
 def test_topics_are_rendered_from_fields(mosquitto):
@@ -67,14 +67,14 @@ def test_topics_are_rendered_from_fields(mosquitto):
         {"sensor": ["zürich/🌡", "b", "c+", "#", "", None, "x\0"], "n": [1, 2, 3, 4, 5, 6, 7], "payload": ["grün"] * 7}
     )
     with Listener(mosquitto.url, "uni/#") as listener:
-        out, dead = apply(t.PublishMQTT(url=mosquitto.url, topic="uni/{sensor}/{n}"), batch)
+        out, rejects = apply(t.PublishMQTT(url=mosquitto.url, topic="uni/{sensor}/{n}"), batch)
         assert [(m.topic, m.payload.decode()) for m in listener.wait(3)] == [
             ("uni/zürich/🌡/1", "grün"),
             ("uni/b/2", "grün"),
             ("uni//5", "grün"),
         ]
     assert out["n"].to_pylist() == [1, 2, 5]
-    assert [d["reason"] for d in dead] == ["bad_topic"] * 4
+    assert [d["reason"] for d in rejects] == ["bad_topic"] * 4
 
 
 def test_payloads_are_text_bytes_or_json(mosquitto):
@@ -86,14 +86,14 @@ def test_payloads_are_text_bytes_or_json(mosquitto):
     with Listener(mosquitto.url, "payloads") as listener:
         apply(base.replace(fields=("id", "value", "when")), batch)
         apply(base.replace(payload="raw"), batch)
-        out, dead = apply(base.replace(payload="value"), batch)
+        out, rejects = apply(base.replace(payload="value"), batch)
         found = [m.payload for m in listener.wait(5)]
     assert json.loads(found[0]) == {"id": "ü", "value": 1.5, "when": "2024-05-06T07:08:09.123456Z"}
     assert json.loads(found[1]) == {"id": None, "value": None, "when": None}
     assert found[2:] == [b"\x00\xff", b"1.5", b"null"]
-    assert out.num_rows == 2 and dead == []
-    _, dead = apply(base.replace(payload="id"), batch)
-    assert [d["reason"] for d in dead] == ["no_payload"]
+    assert out.num_rows == 2 and rejects == []
+    _, rejects = apply(base.replace(payload="id"), batch)
+    assert [d["reason"] for d in rejects] == ["no_payload"]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_all_transports_work(secured, certificates, transport):
     ca = {"ca_file": str(certificates / "ca.crt")} if transport in ("tls", "wss") else {}
     task = t.PublishMQTT(url=getattr(secured, transport), topic="transports", **login, **ca)
     batch = pa.RecordBatch.from_pydict({"payload": [b"s", b"x" * 300_000]})
-    out, dead = apply(task, batch)
-    assert out.num_rows == 2 and dead == []
+    out, rejects = apply(task, batch)
+    assert out.num_rows == 2 and rejects == []
     apply(task, records(300))  # more than max_in_flight
 
 
@@ -249,8 +249,8 @@ def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto):
         time.sleep(0.3)
         broker.start()
         worker.join(60)
-        out, dead = outcome["result"]
-        assert out.num_rows == n and dead == []
+        out, rejects = outcome["result"]
+        assert out.num_rows == n and rejects == []
         until(lambda: len({m.payload for m in listener.messages}) == n)
         repeated = len(listener.messages) - n
         # messages without an acknowledgement are sent again, to the broker and by the broker
@@ -324,9 +324,9 @@ def test_refused_messages_are_rejected_alone(tmp_path):
     with Mosquitto(options=(f"acl_file {rules}", "max_packet_size 5000")) as broker:
         for qos in (1, 2):
             with Listener(broker.url, "open/#") as listener:
-                out, dead = apply(t.PublishMQTT(url=broker.url, topic="{k}", qos=qos), batch)
+                out, rejects = apply(t.PublishMQTT(url=broker.url, topic="{k}", qos=qos), batch)
                 assert out["k"].to_pylist() == ["open/a"]
-                assert sorted((d["reason"], "Not authorized" in d["message"]) for d in dead) == [
+                assert sorted((d["reason"], "Not authorized" in d["message"]) for d in rejects) == [
                     ("refused", True),
                     ("too_large", False),
                 ]

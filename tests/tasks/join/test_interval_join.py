@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table
 from riot_ops.testing import ABORT, ScriptedSource
@@ -228,13 +228,13 @@ def test_snapshot_of_many_keys_has_the_rows_of_each():
 def test_worker_that_falls_behind_drops_what_another_has_emitted():
     task = t.IntervalJoin(by="key", within="1s", how="left", left="l")
     batch = common_form([(0, "a", "left"), (100, None, "right"), (200, None, "right")])
-    here, there, dead = KeyedState(task), KeyedState(task), DeadLetters("join")
-    here.update(batch.slice(0, 1), dead)
+    here, there, rejects = KeyedState(task), KeyedState(task), RejectedRecords("join")
+    here.update(batch.slice(0, 1), rejects)
     there.restore(here.snapshot())
-    there.update(batch.slice(0, 0), dead)
-    assert sum(out.num_rows for out in here.update(batch.slice(1, 1), dead)) == 1
+    there.update(batch.slice(0, 0), rejects)
+    assert sum(out.num_rows for out in here.update(batch.slice(1, 1), rejects)) == 1
     there.restore(here.snapshot("delta"))
-    assert not sum(out.num_rows for out in there.update(batch.slice(2), dead))
+    assert not sum(out.num_rows for out in there.update(batch.slice(2), rejects))
 
 
 def test_descriptor_keeps_both_sides():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.runtime.batches import concatenate, sort_rows
 from riot_ops.runtime.state import KeyedState
@@ -33,8 +33,8 @@ def batch_of(kind, rows, places=None):
 
 
 def one_by_one(task, batches):
-    state, dead = KeyedState(task), DeadLetters("join")
-    return state.update(sort_rows(concatenate(batches)), dead)[0], state.snapshot(), dead.count
+    state, rejects = KeyedState(task), RejectedRecords("join")
+    return state.update(sort_rows(concatenate(batches)), rejects)[0], state.snapshot(), rejects.count
 
 
 def at_once(task, batches):
@@ -87,11 +87,11 @@ def test_unaligned_batches_are_refused():
 
 def test_batches_are_not_aligned_while_pieces_are_buffered():
     task = t.AssembleMessage(schema=None, fields=("a", "b"), by=("seq",))
-    state, dead = KeyedState(task), DeadLetters("join")
-    state.update(batch_of("a", [(0, 0, "x", 1.0)]), dead)
+    state, rejects = KeyedState(task), RejectedRecords("join")
+    state.update(batch_of("a", [(0, 0, "x", 1.0)]), rejects)
     more = [batch_of(kind, [(1, 0, "x", 2.0)]) for kind in ("a", "b")]
     assert state.merge_aligned(more) is None
-    state.update(batch_of("b", [(0, 0, "x", 1.0)]), dead)
+    state.update(batch_of("b", [(0, 0, "x", 1.0)]), rejects)
     assert state.merge_aligned(more).to_pylist() == [
         {"seq": 1, "event_time": more[0]["event_time"][0].as_py(), "caller": "x", "a": 2.0, "b": 2.0}
     ]

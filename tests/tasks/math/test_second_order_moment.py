@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.state import KeyedState
 from riot_ops.tasks.math.second_order_moment import SecondOrderMoment, times_mod
 from tests.reference import second_order_moment as reference
@@ -112,7 +112,7 @@ def test_sketches_merge():
 
     def counters(part):
         state = KeyedState(task)
-        state.update(pa.RecordBatch.from_pydict({"value": part}), DeadLetters("som"))
+        state.update(pa.RecordBatch.from_pydict({"value": part}), RejectedRecords("som"))
         return state.arrays["counters"][0]
 
     np.testing.assert_array_equal(counters(values), counters(values[:100]) + counters(values[100:]))

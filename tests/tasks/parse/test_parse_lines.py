@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.tasks.parse.line_cells import MAX_PYTHON_MESSAGES
 from tests.samples import expected
 
@@ -805,10 +805,10 @@ def test_messages_of_many_lines_equal_those_of_each(lines):
 
 
 def _error_texts(lines):
-    dead = DeadLetters("parse")
+    rejects = RejectedRecords("parse")
     task = t.ParseLines(schema={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
-    task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), dead)
-    return [(row["raw"], row["reason"], row["message"]) for batch in dead.take() for row in batch.to_pylist()]
+    task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), rejects)
+    return [(row["raw"], row["reason"], row["message"]) for batch in rejects.take() for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary()])

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import OBSERVATIONS, SCHEMAS, TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.text.senml import messages as senml
 from riot_ops.task import Task
@@ -55,13 +55,13 @@ def batch_of(payloads: list[Any], kind: pa.DataType | None = None, **more: pa.Ar
 
 
 def run(task: Task, payloads: list[Any], **more: pa.Array) -> tuple[pa.RecordBatch, dict[int, str]]:
-    dead = DeadLetters("t")
+    rejects = RejectedRecords("t")
     batch = batch_of(payloads, **more)
-    out = task.apply(batch, dead)  # type: ignore[attr-defined]
+    out = task.apply(batch, rejects)  # type: ignore[attr-defined]
     out.validate(full=True)
     assert out.schema.equals(task.output_schema(batch.schema))
     found: dict[int, set[str]] = {}
-    for rows in dead.take():
+    for rows in rejects.take():
         for row in rows.to_pylist():
             found.setdefault(row["seq"], set()).add(row["reason"])
     return out, {seq: min(reasons) for seq, reasons in found.items()}
@@ -556,10 +556,10 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
     )
     if pa.types.is_dictionary(kind):
         batch = batch.set_column(1, "payload", text.dictionary_encode())
-    dead = DeadLetters("t")
-    parts = [CITY.apply(batch.slice(0, 4), dead), CITY.apply(batch.slice(4), dead)]
+    rejects = RejectedRecords("t")
+    parts = [CITY.apply(batch.slice(0, 4), rejects), CITY.apply(batch.slice(4), rejects)]
     assert same(pa.concat_batches(parts), expected)
-    assert CITY.apply(batch.slice(0, 0), dead).num_rows == 0
+    assert CITY.apply(batch.slice(0, 0), rejects).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -591,11 +591,11 @@ def test_misuse_fails_at_construction(wrong: dict[str, Any]) -> None:
 
 def test_cases_of_the_task_run() -> None:
     for case in ParseSenML.cases():
-        dead = DeadLetters("t")
-        out = case.task.apply(case.batch, dead)  # type: ignore[attr-defined]
+        rejects = RejectedRecords("t")
+        out = case.task.apply(case.batch, rejects)  # type: ignore[attr-defined]
         out.validate(full=True)
         assert out.schema.equals(case.task.output_schema(case.batch.schema))
-        assert dead.count > 0, case.name
+        assert rejects.count > 0, case.name
         assert out.num_rows > 0, case.name
 
 
@@ -621,7 +621,7 @@ def test_large_output_is_split_into_batches() -> None:
     sensors = [f"{i % 7}" * 500_000 for i in range(60)]
     payloads = [line(str(i), source=f'"{s}"') for i, s in enumerate(sensors)]
     for task, n in ((CITY, 5), (ParseSenML(time_unit="ms", max_output_bytes=1 << 24), 3)):
-        made = list(task.batches(batch_of(payloads), DeadLetters("t")))
+        made = list(task.batches(batch_of(payloads), RejectedRecords("t")))
         assert len(made) == (3 if n == 5 else 1)
         assert max(b.nbytes for b in made) < 80e6
         assert [s for b in made for s in b.column("seq").to_pylist()] == [i for i in range(60) for _ in range(n)]
@@ -633,23 +633,23 @@ def test_large_output_is_split_into_batches() -> None:
 PEAK = """
 import resource, sys
 import pyarrow as pa
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.tasks import ParseSenML, ParseXML
 task, batch = eval(sys.argv[1])
-task.apply(batch.slice(0, 0), DeadLetters("x"))
+task.apply(batch.slice(0, 0), RejectedRecords("x"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-dead, rows = DeadLetters("x"), 0
-for out in task.batches(batch, dead):
+rejects, rows = RejectedRecords("x"), 0
+for out in task.batches(batch, rejects):
     rows += out.num_rows
     del out
-print(rows, dead.count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(rows, rejects.count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 LONG_ID = """[b'{"e":[{"n":"source","sv":"%s"}]}' % (b"s" * 1000000)]"""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("what", "rows", "dead", "most"),
+    ("what", "rows", "rejects", "most"),
     [
         # 5 MB of sensor per message: 750 MB in all
         (f'ParseSenML(schema="city"), pa.RecordBatch.from_pydict({{"payload": {LONG_ID} * 150}})', 750, 0, 500),
@@ -666,13 +666,13 @@ LONG_ID = """[b'{"e":[{"n":"source","sv":"%s"}]}' % (b"s" * 1000000)]"""
     ],
     ids=["ids", "ids-of-fit", "records", "long", "copies", "documents"],
 )  # fmt: skip
-def test_memory_is_bounded(what: str, rows: int, dead: int, most: int) -> None:
+def test_memory_is_bounded(what: str, rows: int, rejects: int, most: int) -> None:
     environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PEAK, what], env=environment, capture_output=True, text=True, check=True
     )
     got = [int(word) for word in done.stdout.split()]
-    assert got[:2] == [rows, dead]
+    assert got[:2] == [rows, rejects]
     assert got[2] < most
 
 

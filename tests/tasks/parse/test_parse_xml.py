@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Task
 from riot_ops.tasks.parse.parse_xml import ParseXML
 from tests.reference import parse_xml as reference
@@ -269,7 +269,7 @@ def test_large_output_is_split_into_batches():
     document = "<s>" + "".join(f"<r><x>{r}</x></r>" for r in range(300)) + "</s>"
     notes = [chr(65 + i % 26) * 40_000 for i in range(20)]
     batch = pa.RecordBatch.from_pydict({"seq": range(20), "note": notes, "payload": [document] * 20})
-    made = list(ParseXML(layout="records", record="r", fields=("x",)).batches(batch, DeadLetters("x")))
+    made = list(ParseXML(layout="records", record="r", fields=("x",)).batches(batch, RejectedRecords("x")))
     assert [b.num_rows for b in made] == [1500, 1500, 1500, 1500]
     at = 0
     for part in made:

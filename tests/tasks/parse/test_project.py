@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 import riot_ops as ro
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Task
 from riot_ops.tasks.parse.project import Project
 from riot_ops.testing import exact
@@ -55,9 +55,9 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 
 
 def apply(task: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
-    dead = DeadLetters("project")
-    out = task.apply(batch, dead)
-    assert dead.count == 0
+    rejects = RejectedRecords("project")
+    out = task.apply(batch, rejects)
+    assert rejects.count == 0
     out.validate(full=True)
     assert out.schema.equals(task.output_schema(batch.schema))
     return out

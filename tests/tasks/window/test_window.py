@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from riot_ops import windows as w
 from riot_ops.core.clock import StepClock, common_resolution
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.lazy_rows import Rows, materialize
@@ -119,7 +119,7 @@ def results(task, grain, rows, choose, often, with_time=True):
     def fresh():
         return KeyedState(task, clock=clock)
 
-    state, dead, out = fresh(), DeadLetters("window"), []
+    state, rejects, out = fresh(), RejectedRecords("window"), []
     last = rows[-1][0] + 1
     cuts = sorted({0, last} | {n for n in range(last) if choose.random() < often})
     for a, b in pairwise(cuts):
@@ -127,14 +127,14 @@ def results(task, grain, rows, choose, often, with_time=True):
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
         watermarks = [generate_watermarks(part, grain, clock.cell, clock.votes_per_run) for part in parts]
-        made = state.process([Rows(batch)], dead, watermarks)
+        made = state.process([Rows(batch)], rejects, watermarks)
         found = [] if made is None else materialize(made).to_pylist()
         out += [row for row in found if (row.get("ordinal", 0) < 0) == with_time]
         if choose.random() < 0.3:
             data, state = state.snapshot(), fresh()
             state.restore(data)
-    left = state.flush(dead)
-    return out + ([] if left is None else left.to_pylist()), [e for part in dead.take() for e in part.to_pylist()]
+    left = state.flush(rejects)
+    return out + ([] if left is None else left.to_pylist()), [e for part in rejects.take() for e in part.to_pylist()]
 
 
 def close(a, b):
@@ -588,10 +588,10 @@ def test_bad_records_change_nothing():
 
 def test_keys_without_open_windows_are_dropped():
     state = KeyedState(Window(by="device", frame="10s"))
-    dead = DeadLetters("window")
+    rejects = RejectedRecords("window")
     for start in range(0, 200, 10):
         rows = [at(start, 1.0, device=f"{start}-{i}") for i in range(1000)]
-        state.update(pa.RecordBatch.from_pylist(rows), dead)
+        state.update(pa.RecordBatch.from_pylist(rows), rejects)
     assert state.size < 8000
 
 

@@ -22,7 +22,7 @@ from riot_bench.harness.session import spark_session
 from riot_bench.harness.timing import median
 from riot_bench.harness.workload import tumbling_stats
 from riot_bench.suites.keyed import kalman, kalman_flow
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["measures"]
@@ -101,13 +101,13 @@ class _WarmState:
 
     def __init__(self, keys: int) -> None:
         self.state = KeyedState(kalman())
-        self.dead = DeadLetters("kalman")
+        self.errors = RejectedRecords("kalman")
         self.run(_batches(_names(np.arange(keys))))
         self.state.snapshot("full")
 
     def run(self, batches: list[pa.RecordBatch]) -> int:
         for batch in batches:
-            self.state.update(batch, self.dead)
+            self.state.update(batch, self.errors)
         return len(self.state.snapshot("delta"))
 
 

@@ -14,7 +14,7 @@ from riot_bench.harness.measure import Measure
 from riot_bench.harness.requirements import require_extra
 from riot_bench.harness.timing import kernel_times, median, median_seconds
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import CITY
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.task import KeyedTask, Task
@@ -67,10 +67,10 @@ def _senml_parsing(messages: int, repetitions: int) -> Iterator[Measure]:
     from riot_bench.baselines.python.senml import parse
 
     lines = CitySource(1000, messages).lines(0, messages)
-    task, dead = t.ParseSenML(schema="city"), DeadLetters("parse")
+    task, errors = t.ParseSenML(schema="city"), RejectedRecords("parse")
     slices = [lines.slice(i, 8192) for i in range(0, messages, 8192)]
     payloads = [s.column("payload").to_pylist() for s in slices]
-    ours = messages / median_seconds(lambda: [task.apply(s, dead) for s in slices], repetitions)
+    ours = messages / median_seconds(lambda: [task.apply(s, errors) for s in slices], repetitions)
     theirs = messages / median_seconds(lambda: [parse(p) for p in payloads], max(2, repetitions // 2))
     yield Measure("kernels/senml", ours, "messages/s", "CITY, 8,192 messages at once, to columns, one core")
     yield Measure("kernels/orjson", theirs, "messages/s", "the same with orjson.loads")
@@ -82,13 +82,13 @@ def _xml_parsing(messages: int, repetitions: int) -> Iterator[Measure]:
     from riot_bench.baselines.python.xml_readers import parse_with_expat, parse_with_sax
 
     texts = [STUDENTS.format("".join(STUDENT.format(i=i) for i in range(40)))] * messages
-    batch, dead = pa.RecordBatch.from_pydict({"payload": texts}), DeadLetters("parse")
+    batch, errors = pa.RecordBatch.from_pydict({"payload": texts}), RejectedRecords("parse")
     few = texts[: max(1, messages // 10)]  # SAX is slow
     what = f"documents of 40 records, {len(texts[0]):,} characters, one core"
     for task in (t.ParseXML(), t.ParseXML(layout="records")):
         ours, against_expat, against_sax = [], [], []
         for _ in range(repetitions):
-            ours.append(messages / median_seconds(functools.partial(task.apply, batch, dead), 1))
+            ours.append(messages / median_seconds(functools.partial(task.apply, batch, errors), 1))
             against_expat.append(ours[-1] * median_seconds(lambda: parse_with_expat(texts), 1, warm=0) / messages)
             against_sax.append(ours[-1] * median_seconds(lambda: parse_with_sax(few), 1, warm=0) / len(few))
         yield Measure(f"kernels/xml/{task.layout}", median(ours), "messages/s", what)

@@ -16,7 +16,7 @@ from riot_bench.harness.requirements import require_extra
 from riot_bench.harness.timing import median
 from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing.services import Mosquitto
 
@@ -44,14 +44,14 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 def _publish(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: int) -> Iterator[Measure]:
     from riot_bench.baselines.python.mqtt import publish
 
-    task, dead = t.PublishMQTT(url=broker.url, topic="bench", qos=qos), DeadLetters("bench")
-    task.apply(batch.slice(0, 100), dead)
+    task, errors = t.PublishMQTT(url=broker.url, topic="bench", qos=qos), RejectedRecords("bench")
+    task.apply(batch.slice(0, 100), errors)
     port = urlsplit(broker.url).port or 0
     payloads = batch.column("payload").to_pylist()
     ours, theirs = [], []
     for _ in range(repetitions):
         start = time.perf_counter()
-        task.apply(batch, dead)
+        task.apply(batch, errors)
         ours.append(time.perf_counter() - start)
         theirs.append(publish(port, "bench", payloads, qos))
     yield from _compare(f"mqtt/publish/qos{qos}", batch.num_rows, ours, theirs, "at most 100 messages unacknowledged")
@@ -62,7 +62,7 @@ def _receive(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: in
     from riot_bench.baselines.python.mqtt import receive, subscribe
 
     n, port = batch.num_rows, urlsplit(broker.url).port or 0
-    publish, dead = t.PublishMQTT(url=broker.url, topic=f"bench/{qos}", qos=qos), DeadLetters("bench")
+    publish, errors = t.PublishMQTT(url=broker.url, topic=f"bench/{qos}", qos=qos), RejectedRecords("bench")
     ours, theirs = [], []
     for i in range(repetitions):
         source = MQTTSource(
@@ -70,7 +70,7 @@ def _receive(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: in
         )
         source.open()
         source.close()
-        publish.apply(batch, dead)
+        publish.apply(batch, errors)
         start = time.perf_counter()
         source.open()
         while source.latest({"seq": 0})["seq"] < n:
@@ -78,7 +78,7 @@ def _receive(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: in
         ours.append(time.perf_counter() - start)
         source.close()
         client_id = subscribe(port, f"bench/{qos}", qos)
-        publish.apply(batch, dead)
+        publish.apply(batch, errors)
         theirs.append(receive(port, client_id, n)[0])
     yield from _compare(
         f"mqtt/receive/qos{qos}", n, ours, theirs, "from a queue of the broker to disk; paho: to a list"

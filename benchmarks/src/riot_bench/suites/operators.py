@@ -14,7 +14,7 @@ from riot_bench.harness.machine import pinned_to_one_core
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.timing import median
 from riot_ops import tasks as t
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.dataflows.dspbench.operators import (
     BoundedCount,
@@ -90,11 +90,11 @@ def _growth(name: str, small: float, large: float, how: str) -> Iterator[Measure
 
 def _record_cost(task: KeyedTask, keys: int, rows: int, repetitions: int) -> float:
     """Return the CPU seconds per input or output record, with all keys known and windows full."""
-    state, dead = KeyedState(task), DeadLetters(task.name())
+    state, errors = KeyedState(task), RejectedRecords(task.name())
     rng = np.random.default_rng(1)
     seq = 0
     for batch in _batches(rng.permutation(keys), seq):
-        state.update(batch, dead)
+        state.update(batch, errors)
     seq = keys
     times: list[float] = []
     for _ in range(repetitions + 1):
@@ -103,7 +103,7 @@ def _record_cost(task: KeyedTask, keys: int, rows: int, repetitions: int) -> flo
         given = 0
         start = time.process_time()
         for batch in batches:
-            made = state.update(batch, dead)
+            made = state.update(batch, errors)
             given += batch.num_rows + (sum(b.num_rows for b in made) if task.clock() else 0)
         times.append((time.process_time() - start) / given)
     return median(times[1:])

@@ -26,15 +26,15 @@ def test_faults_run_the_chosen_programs(
     named: tuple[str, ...], lost: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    dead: list[str] = []
+    errors: list[str] = []
     monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
     monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
     monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: asked.append(of[2]) or iter(()))
-    monkeypatch.setattr(streambench_faults, "_crashed_executor", lambda *of: dead.append(of[1]) or iter(()))
-    monkeypatch.setattr(streambench_faults, "_lost_driver", lambda *of: dead.append(of[0]) or iter(()))
+    monkeypatch.setattr(streambench_faults, "_crashed_executor", lambda *of: errors.append(of[1]) or iter(()))
+    monkeypatch.setattr(streambench_faults, "_lost_driver", lambda *of: errors.append(of[0]) or iter(()))
     sizes = replace(SMALL, programs=("grep", "sample"), crashing=("grep", "wordcount"))
     assert list(streambench_faults.faults(True, named, 1.0, sizes)) == []
-    assert (asked, dead) == (lost, ["grep", "grep"])
+    assert (asked, errors) == (lost, ["grep", "grep"])
 
 
 #: Lines, micro-batches and repetitions of runs that are none.

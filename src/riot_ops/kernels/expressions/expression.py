@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import Requirement
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, materialize
 from riot_ops.kernels.expressions.binding import Binder, Binders, FieldReader, Run
@@ -93,13 +93,13 @@ class BoundExpression:
         return pc.if_else(boolean_column(bad), pa.scalar(None, found.type), found)
 
 
-def reject_bad(rows: AnyRows, bad: Any, errors: list[tuple[str, str]], dead: DeadLetters) -> None:
+def reject_bad(rows: AnyRows, bad: Any, reasons: list[tuple[str, str]], errors: RejectedRecords) -> None:
     """Reject the rows with an error."""
     bad = np.broadcast_to(bad, rows.num_rows)
     batch = materialize(rows)
     for code in np.unique(bad[bad != 0]).tolist():
-        reason, message = errors[code - 1]
-        dead.reject(batch, bad == code, reason, message)
+        reason, message = reasons[code - 1]
+        errors.reject(batch, bad == code, reason, message)
 
 
 class _NodeBinder(ConditionBinder, NumberBinder, TextBinder):

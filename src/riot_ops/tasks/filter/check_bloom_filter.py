@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.casting import is_key_type
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import OWN_CHECK, Probability
 from riot_ops.core.paths import local_path
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Case, FilterTask, Requirement, SketchTask, register, replace_column, with_field
@@ -128,16 +128,16 @@ class CheckBloomFilter(SketchTask, FilterTask):
             for field, model in self._pairs
         }
 
-    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    def passes(self, batch: pa.RecordBatch, errors: RejectedRecords) -> npt.NDArray[np.bool_] | None:
         return _all_true(self._found(batch)) if self.on_error == "drop" else None
 
     def _found(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.bool_]]:
         """Whether the value of each checked field is in its set."""
         return {field: filter.contains(batch.column(field)) for field, filter in self.filters.items()}
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         if self.on_error == "drop":
-            return super().apply(batch, dead)
+            return super().apply(batch, errors)
         found = self._found(batch)
         if self.on_error == "flag":
             return replace_column(batch, self.output, pa.array(_all_true(found)))

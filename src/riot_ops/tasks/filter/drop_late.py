@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import NEVER
@@ -86,21 +86,21 @@ class DropLate(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"newest": StateField("int64", initial=NEVER)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         column = batch.column("event_time")
         if not column.null_count:
             return batch
-        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "the record has no event time")
+        errors.reject(batch, np.asarray(column.is_null()), "no_event_time", "the record has no event time")
         return batch.filter(column.is_valid())
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         times, _ = microseconds(batch.column("event_time"))
         late = np.empty(slots.size, np.bool_)
         if not _mark_late(slots, times, state["newest"], late):
             return batch
-        dead.reject(batch, late, "late", "an earlier record has a later event time")
+        errors.reject(batch, late, "late", "an earlier record has a later event time")
         return batch.filter(pa.array(~late))
 
     @classmethod

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.lazy_rows import AnyRows
 from riot_ops.kernels.expressions.expression import Expression, reject_bad
 from riot_ops.task import Case, FilterTask, Requirement, register
@@ -99,7 +99,7 @@ class Filter(FilterTask):
             )
         return schema
 
-    def passes(self, batch: AnyRows, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def passes(self, batch: AnyRows, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
         bound = self.expression.bind(batch.schema)
         found, valid, bad = bound.column(batch)
         if bound.kind.name == "null":
@@ -107,7 +107,7 @@ class Filter(FilterTask):
         elif valid is not None:
             found = found & valid
         if bad is not None:
-            reject_bad(batch, bad, bound.errors, dead)
+            reject_bad(batch, bad, bound.errors, errors)
             found = found & (bad == 0)
         return found if np.ndim(found) else np.full(batch.num_rows, found)
 

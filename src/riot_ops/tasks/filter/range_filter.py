@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import OWN_CHECK, Names, as_names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
@@ -134,7 +134,7 @@ class RangeFilter(FilterTask):
             return frozenset()
         return frozenset({self.value} if self.by is not None else {name for name, _, _ in self.ranges})
 
-    def passes(self, batch: AnyRows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
+    def passes(self, batch: AnyRows, errors: RejectedRecords) -> npt.NDArray[np.bool_] | None:
         if self.on_error == "null":
             return None
         passed: npt.NDArray[np.bool_] | None = None
@@ -142,7 +142,7 @@ class RangeFilter(FilterTask):
             before, passed = passed, ok if passed is None else passed & ok
             if self.on_error == "reject":  # rejected once, for its first wrong field
                 wrong = ~ok if before is None else before & ~ok
-                dead.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
+                errors.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
         return passed
 
     def _checked_columns(self, batch: AnyRows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -159,9 +159,9 @@ class RangeFilter(FilterTask):
             codes = name_codes(batch.column(self._by), [name for name, _, _ in ranges])
             yield self.value, _passes(batch.column(self.value), codes, ranges)
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         if self.on_error != "null":
-            return super().apply(batch, dead)
+            return super().apply(batch, errors)
         for name, ok in self._checked_columns(batch):
             if not ok.all():
                 column = batch.column(name)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.xxhash import SPARK_SEED, xxh64
 from riot_ops.task import Case, FilterTask, Requirement, register
@@ -81,7 +81,7 @@ class SampleByHash(FilterTask):
         if not pa.types.is_integer(dtype) and not pa.types.is_null(dtype):
             raise ConfigError(f"{self.name()} needs integers in the field {self.field!r}, it has {dtype}")
 
-    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def passes(self, batch: pa.RecordBatch, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
         column = batch.column(self.field)
         below = math.ceil(self.share * 2.0**64)  # the product is exact
         if pa.types.is_null(column.type) or not below:

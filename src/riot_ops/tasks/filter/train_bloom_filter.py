@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.stats.bloom import insert_hashes
 from riot_ops.sketches.bloom import BloomFilter, bloom_size, value_hashes
 from riot_ops.task import Case, KeyedTask, Requirement, SketchTask, State, StateField, register
@@ -104,11 +104,11 @@ class TrainBloomFilter(SketchTask, KeyedTask):
         m, _ = bloom_size(self.capacity, self.error)
         return {"bits": StateField("uint64", shape=-(-m // 64)), "count": StateField("int64")}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         h1, h2, valid = value_hashes(batch.column(self.field), self.hash_key.words)
         m, k = bloom_size(self.capacity, self.error)

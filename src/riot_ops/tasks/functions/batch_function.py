@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, RecordError, did_you_mean
 from riot_ops.core.order import carried_fields
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, register
 from riot_ops.tasks.functions.function_task import MappingTask
@@ -85,7 +85,7 @@ class BatchFunction(MappingTask):
         if self.library == "pandas" and importlib.util.find_spec("pandas") is None:
             raise MissingExtraError("batch_function with library = 'pandas'", "spark")
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         returned = self._returned(batch.schema)
         results: list[pa.RecordBatch] = []
         failed: dict[str, list[tuple[int, str]]] = {}
@@ -110,7 +110,7 @@ class BatchFunction(MappingTask):
         for reason, rows in failed.items():
             places = np.array([i for i, _ in rows], np.int64)
             keep[places] = False
-            dead.reject(batch, places, reason, [message for _, message in rows])
+            errors.reject(batch, places, reason, [message for _, message in rows])
         rest = batch.filter(pa.array(keep)) if failed else batch
         return self._joined(rest, pa.concat_batches(results) if results else pa.RecordBatch.from_pylist([], returned))
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, value_text
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, FilterTask, register
 from riot_ops.tasks.functions.function_task import FunctionTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row
@@ -68,7 +68,7 @@ class FilterFunction(FunctionTask, FilterTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset()
 
-    def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def passes(self, batch: pa.RecordBatch, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
         collect = ResultCollector(batch.schema)
         keep = np.zeros(batch.num_rows, np.bool_)
         for i, row in enumerate(batch.to_pylist()):
@@ -79,7 +79,7 @@ class FilterFunction(FunctionTask, FilterTask):
                         f"the function returned {value_text(passed)}, not True or False", reason="wrong_type"
                     )
                 keep[i] = passed
-        collect.reject(batch, dead)
+        collect.reject(batch, errors)
         return keep
 
     @classmethod

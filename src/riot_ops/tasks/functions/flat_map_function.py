@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, StatelessTask, register
 from riot_ops.tasks.functions.function_task import FunctionTask
@@ -65,12 +65,12 @@ class FlatMapFunction(FunctionTask, StatelessTask):
     def expands(self) -> bool:
         return True
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         collect = ResultCollector(self.output_schema(batch.schema))
         for i, row in enumerate(batch.to_pylist()):
             with collect.record(i):
                 collect_results(row, self.function(dict(row)), collect)
-        collect.reject(batch, dead)
+        collect.reject(batch, errors)
         return collect.batch()
 
     @classmethod

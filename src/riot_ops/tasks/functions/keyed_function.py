@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, value_text
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, KeyedTask, State, StateField, register
 from riot_ops.tasks.functions.function_task import FunctionTask
@@ -93,11 +93,11 @@ class KeyedFunction(FunctionTask, KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"state": StateField("json", initial=self.initial)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         collect = ResultCollector(self.output_schema(batch.schema))
         states = state["state"]
@@ -113,7 +113,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
                 results = result[1]
                 collect_results(row, [results] if isinstance(results, Mapping) else results, collect)
                 states[s] = new_state
-        collect.reject(batch, dead)
+        collect.reject(batch, errors)
         return collect.batch()
 
     @classmethod

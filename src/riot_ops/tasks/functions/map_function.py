@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import carried_fields
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike
 from riot_ops.task import Case, register
 from riot_ops.tasks.functions.function_task import MappingTask
@@ -70,14 +70,14 @@ class MapFunction(MappingTask):
 
     code: ClassVar[str] = "MAP"
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         collect = ResultCollector(self._returned(batch.schema))
         replaces = self.adds is None
         for i, row in enumerate(batch.to_pylist()):
             parent = {name: row[name] for name in carried_fields(row)} if replaces else {}
             with collect.record(i):
                 collect.add({**parent, **as_record(self.function(row))})
-        return self._joined(collect.reject(batch, dead), collect.batch())
+        return self._joined(collect.reject(batch, errors), collect.batch())
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError, exception_text, value_text
 from riot_ops.core.order import carried_fields, next_ordinal, ordinals
+from riot_ops.core.rejected_records import RejectedRecords
 
 __all__ = ["ResultCollector", "Row", "as_record", "collect_results", "describe_failure"]
 
@@ -122,7 +122,7 @@ class ResultCollector:
             column.append(value)
         self.size += 1
 
-    def reject(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def reject(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         """Reject the failed records; returns the others."""
         if not self.failed:
             return batch
@@ -130,7 +130,7 @@ class ResultCollector:
         for reason, rows in self.failed.items():
             failed = np.array([i for i, _ in rows], np.int64)
             keep[failed] = False
-            dead.reject(batch, failed, reason, [text for _, text in rows])
+            errors.reject(batch, failed, reason, [text for _, text in rows])
         return batch.filter(pa.array(keep))
 
     def batch(self) -> pa.RecordBatch:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores.folder import FolderBlobs
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
 from riot_ops.core.parameters import Count
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import BlobTask, Failures, reject, scratch
 
@@ -83,7 +83,7 @@ class DownloadBlob(BlobTask):
         self.check_input(schema)
         return with_field(schema, pa.field(self.output, pa.binary()))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         failures: Failures = {}
         names = [name for (name,) in self.rendered(batch, self.templates, failures)]
         wanted = list(dict.fromkeys(name for i, name in enumerate(names) if i not in failures))
@@ -100,7 +100,7 @@ class DownloadBlob(BlobTask):
             if isinstance(found, RecordError):
                 failures[i] = found
             data.append(found if isinstance(found, bytes) else None)
-        keep = reject(batch, failures, dead)
+        keep = reject(batch, failures, errors)
         return replace_column(batch, self.output, pa.array(data, pa.binary())).filter(pa.array(keep))
 
     def _contents(self, names: list[str]) -> Mapping[str, bytes | RecordError]:

@@ -13,10 +13,10 @@ from riot_ops.connectors.retry import shared_client
 from riot_ops.connectors.stores.sql import SqlTable
 from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.stores.table import write_chunks
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
 from riot_ops.core.order import result_fields
 from riot_ops.core.parameters import Count, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.io.store_task import Failures, StoreTask, plain_columns, reject
@@ -117,7 +117,7 @@ class InsertSQL(StoreTask):
             SqlTable, self.store, self.table, columns, self.primary_key, self.credential, retry=self.retry
         )
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         table = self.rows(batch.schema)
         failures: Failures = {}
         places: dict[tuple[Any, ...], list[int]] = {}
@@ -147,7 +147,7 @@ class InsertSQL(StoreTask):
             same = places[tuple(values[i][name] for name in self.primary_key)]
             error = RecordError(f"{table.label} refuses the row: {reasons[i]}", reason="refused")
             failures.update(dict.fromkeys(same, error))
-        return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
+        return batch.filter(pa.array(reject(batch, failures, errors))) if failures else batch
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Row, check_table
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import result_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.io.store_task import Failures, TableTask, plain_columns, reject
@@ -86,7 +86,7 @@ class InsertTable(TableTask):
     def _stored(self, schema: pa.Schema) -> Sequence[str]:
         return result_fields(schema.names, frozenset()) if self.fields is None else self.fields
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         failures: Failures = {}
         keys = self.rendered(batch, self.templates, failures)
         values = plain_columns(batch, self._stored(batch.schema))
@@ -94,7 +94,7 @@ class InsertTable(TableTask):
         if places:
             refused = self.rows.insert([Row(keys[i][0], keys[i][1], values[i]) for i in places], self.batch_size)
             failures.update({places[i]: error for i, error in refused.items()})
-        return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
+        return batch.filter(pa.array(reject(batch, failures, errors))) if failures else batch
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from riot_ops.connectors.mqtt.publication import MQTTPublication
 from riot_ops.connectors.template import template
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.order import result_fields
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["PublishMQTT"]
@@ -117,13 +117,13 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     def _whole_record(self, names: Sequence[str]) -> Sequence[str]:
         return result_fields(names, frozenset())
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         keep = np.ones(batch.num_rows, np.bool_)
 
         def reject(rows: Sequence[int], reason: str, messages: Sequence[str]) -> None:
             index = np.asarray(rows, np.int64)
             keep[index] = False
-            dead.reject(batch, index, reason, messages)
+            errors.reject(batch, index, reason, messages)
 
         self.send(batch, reject)
         return batch if keep.all() else batch.filter(pa.array(keep))

@@ -12,9 +12,9 @@ from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores import open_table
 from riot_ops.connectors.stores.table import Row
 from riot_ops.connectors.template import encode_key
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, excerpt
 from riot_ops.core.parameters import Count
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.task import Case, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
@@ -94,7 +94,7 @@ class ReadTableRange(TableTask):
             schema = with_field(schema, pa.field(name, pa.list_(arrow_type(text))))
         return with_field(schema, pa.field(ROWS, pa.int64()))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         failures: Failures = {}
         ranges = self.rendered(batch, self.templates, failures)
         rows_of = self._read_ranges(list(dict.fromkeys(r for i, r in enumerate(ranges) if i not in failures)))
@@ -110,7 +110,7 @@ class ReadTableRange(TableTask):
             lists = [_typed(name, rows, arrow_type(text), i, failures) for i, rows in enumerate(found)]
             out = replace_column(out, name, pa.array(lists, pa.list_(arrow_type(text))))
         out = replace_column(out, ROWS, pa.array([len(rows) for rows in found], pa.int64()))
-        return out.filter(pa.array(reject(batch, failures, dead)))
+        return out.filter(pa.array(reject(batch, failures, errors)))
 
     def _read_ranges(self, ranges: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row] | RecordError]:
         table = self.rows

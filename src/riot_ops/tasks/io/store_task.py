@@ -21,9 +21,9 @@ from riot_ops.connectors.stores.factory import check_blob_url, check_table_url, 
 from riot_ops.connectors.stores.table import TableStore, check_table, storable_value
 from riot_ops.connectors.template import Template, render_keys, template
 from riot_ops.core.checks import duration_seconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
 from riot_ops.core.parameters import Count, Duration
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.secret import Secret
 from riot_ops.task import Requirement, StatelessTask
 
@@ -152,15 +152,15 @@ class TableTask(StoreTask):
         )
 
 
-def reject(batch: pa.RecordBatch, failures: Failures, dead: DeadLetters) -> npt.NDArray[np.bool_]:
-    """Send failed records to the dead letters; returns which records remain."""
+def reject(batch: pa.RecordBatch, failures: Failures, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
+    """Reject the failed records; return which remain."""
     keep = np.ones(batch.num_rows, np.bool_)
     reasons: dict[str, list[int]] = {}
     for i in sorted(failures):
         reasons.setdefault(failures[i].reason, []).append(i)
         keep[i] = False
     for reason, rows in reasons.items():
-        dead.reject(batch, np.array(rows), reason, [str(failures[i]) for i in rows])
+        errors.reject(batch, np.array(rows), reason, [str(failures[i]) for i in rows])
     return keep
 
 

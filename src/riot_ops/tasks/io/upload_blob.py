@@ -15,8 +15,8 @@ import pyarrow as pa
 from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.connectors.template import Template, template
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, Requirement, register, replace_column, with_field
 from riot_ops.tasks.io.store_task import BlobTask, Failures, reject
 
@@ -120,7 +120,7 @@ class UploadBlob(BlobTask):
             gather.check(schema)
         return with_field(schema, pa.field(self.output, pa.string()))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         failures: Failures = {}
         names: list[Any] = [name for (name,) in self.rendered(batch, self.templates, failures)]
         values = self._values(batch, failures)
@@ -132,7 +132,7 @@ class UploadBlob(BlobTask):
             self._write_each(jobs, values, failures)
         elif jobs:
             names = self._write_all(batch, jobs, values, failures)
-        keep = reject(batch, failures, dead)
+        keep = reject(batch, failures, errors)
         out = batch.filter(pa.array(keep))
         return replace_column(out, self.output, pa.array([names[i] for i in np.flatnonzero(keep)], pa.string()))
 

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count
 from riot_ops.core.paths import local_path
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.arrays.bounded_blocks import assign_blocks
@@ -155,19 +155,19 @@ class Zip(PooledTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         lengths = pc.binary_length(_binary(batch.column(self.field))).fill_null(-1)
         lengths = lengths.to_numpy(zero_copy_only=False)
         names = batch.column(self.entry) if self.entry is not None else None
-        dead.reject(batch, lengths < 0, "missing", f"{self.field} is null", names)
+        errors.reject(batch, lengths < 0, "missing", f"{self.field} is null", names)
         big = np.flatnonzero(lengths > self.max_bytes)
         texts = [f"{self.field} has {lengths[i]} bytes, at most {self.max_bytes} are allowed" for i in big]
-        dead.reject(batch, big, "too_big", texts, names)
+        errors.reject(batch, big, "too_big", texts, names)
         good = (lengths >= 0) & (lengths <= self.max_bytes)
         return batch if good.all() else batch.filter(pa.array(good))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         block, closed = self._blocks(batch, slots)
         full = np.flatnonzero(closed >= 0)
@@ -176,7 +176,7 @@ class Zip(PooledTask):
         return self._archives(batch, block, full[np.argsort(closed[full], kind="stable")])
 
     def flush_held(
-        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch | None:
         block, closed = self._blocks(held, slots)
         return self._archives(held, block, np.arange(closed.size))

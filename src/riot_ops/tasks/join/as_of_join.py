@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import (
@@ -128,14 +128,14 @@ class AsOfJoin(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"known": StateField("float64", 2 * len(self.fields), initial=np.nan)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         for name in self.fields:
             if pa.types.is_floating(batch.schema.field(name).type):
-                batch = reject_infinite(batch, name, dead)
+                batch = reject_infinite(batch, name, errors)
         return batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         values, rests = (part.copy() for part in exact_columns([batch.column(name) for name in self.fields]))
         if rests.size < values.size:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import Duration, Names, as_names, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.core.special_operators import AligningOperator
 from riot_ops.kernels.arrays.arrow import readonly
@@ -211,7 +211,7 @@ class AssembleMessage(AligningOperator, PooledTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None), "clock": StateField("int64", initial=NEVER)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         schema = _plan(self).schema
         if self.layout == "wide" or schema is None or not batch.num_rows:
             return batch
@@ -221,7 +221,8 @@ class AssembleMessage(AligningOperator, PooledTask):
         if pc.all(good).as_py():
             return batch
         bad = ~np.asarray(good)
-        dead.reject(batch, bad, "bad_meta", f"meta does not hold {wanted + 1} values, as the schema {schema.name} has")
+        message = f"meta does not hold {wanted + 1} values, as the schema {schema.name} has"
+        errors.reject(batch, bad, "bad_meta", message)
         return batch.filter(good)
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
@@ -243,7 +244,7 @@ class AssembleMessage(AligningOperator, PooledTask):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         held = 0 if state["held"][0] is None else state["held"][0].num_rows
         pieces = self._matched(batch, slots, held, state)
@@ -251,20 +252,20 @@ class AssembleMessage(AligningOperator, PooledTask):
         done = done[np.lexsort((done, pieces.status[done] == COMPLETE, pieces.place[done]))]
         wrong = np.flatnonzero(pieces.entry < 0)
         if wrong.size:
-            self._reject(pieces, wrong, dead)
+            self._reject(pieces, wrong, errors)
         rest = np.flatnonzero(_of_row(pieces, pieces.status, COMPLETE) == OPEN)
         state["held"][0] = None
         if rest.size:
             held_rows = pieces.pool.take(pa.array(rest))
             state["held"][0] = held_rows.append_column(ARRIVED, pa.array(pieces.arrived[rest]))
-        return self._settled(pieces, done, dead)
+        return self._settled(pieces, done, errors)
 
     def flush_held(
-        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch | None:
         pieces = self._matched(held, slots, held.num_rows, state)
         pieces.status[:] = EXPIRED
-        out = self._settled(pieces, np.arange(pieces.status.size), dead)
+        out = self._settled(pieces, np.arange(pieces.status.size), errors)
         return out if out.num_rows else None
 
     def _matched(self, pool: pa.RecordBatch, slots: npt.NDArray[np.int64], held: int, state: State) -> Pieces:
@@ -296,7 +297,7 @@ class AssembleMessage(AligningOperator, PooledTask):
             place[late] = np.searchsorted(arrived, begun[late] + timeout, side="right")
         return Pieces(pool, codes, arrived, entry, last[:entries], status, place)
 
-    def _reject(self, pieces: Pieces, rows: npt.NDArray[np.int64], dead: DeadLetters) -> None:
+    def _reject(self, pieces: Pieces, rows: npt.NDArray[np.int64], errors: RejectedRecords) -> None:
         types = pieces.pool.column(OBS_TYPE)
         for mark, reason, text in (
             (UNKNOWN, "unknown_type", "{} is not expected"),
@@ -304,18 +305,18 @@ class AssembleMessage(AligningOperator, PooledTask):
         ):
             found = rows[pieces.entry[rows] == mark]
             names = types.take(pa.array(found)).to_pylist()
-            dead.reject(pieces.pool, found, reason, [text.format(repr(name)) for name in names])
+            errors.reject(pieces.pool, found, reason, [text.format(repr(name)) for name in names])
 
-    def _settled(self, pieces: Pieces, done: npt.NDArray[np.int64], dead: DeadLetters) -> pa.RecordBatch:
+    def _settled(self, pieces: Pieces, done: npt.NDArray[np.int64], errors: RejectedRecords) -> pa.RecordBatch:
         """Make the records of entries, in the given order; with ``partial=False``, reject those timed out."""
         if not self.partial:
             given_up = done[pieces.status[done] == EXPIRED]
             if given_up.size:
-                self._give_up(pieces, given_up, dead)
+                self._give_up(pieces, given_up, errors)
                 done = done[pieces.status[done] == COMPLETE]
         return self._records(pieces, done)
 
-    def _give_up(self, pieces: Pieces, entries: npt.NDArray[np.int64], dead: DeadLetters) -> None:
+    def _give_up(self, pieces: Pieces, entries: npt.NDArray[np.int64], errors: RejectedRecords) -> None:
         names = _plan(self).names
         place = np.full(pieces.status.size, -1)
         place[entries] = np.arange(entries.size)
@@ -327,7 +328,7 @@ class AssembleMessage(AligningOperator, PooledTask):
         texts = [
             "the message lacks " + ", ".join(n for n, h in zip(names, one, strict=True) if not h) for one in patterns
         ]
-        dead.reject(pieces.pool, rows, "incomplete", [texts[which.ravel()[owner[i]]] for i in rows])
+        errors.reject(pieces.pool, rows, "incomplete", [texts[which.ravel()[owner[i]]] for i in rows])
 
     def _records(self, pieces: Pieces, done: npt.NDArray[np.int64]) -> pa.RecordBatch:
         pool, plan = pieces.pool, _plan(self)

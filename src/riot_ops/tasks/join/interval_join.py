@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Clock, Ticks, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.core.parameters import Count, Duration, Names, as_names, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
 from riot_ops.kernels.arrays.rows import take
@@ -233,12 +233,17 @@ class IntervalJoin(KeyedTask):
     # -- rows --------------------------------------------------------------------------------------
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         raise NotImplementedError  # the engine calls advance
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch | None,
+        slots: npt.NDArray[np.int64],
+        state: State,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         held = state["held"]
         none = None if batch is None else pa.RecordBatch.from_pylist([], schema=self.output_schema(batch.schema))
@@ -249,7 +254,7 @@ class IntervalJoin(KeyedTask):
         times, flags, now = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int64)
         if batch is not None:
             now = ticks.at_rows(batch.num_rows)
-            good, times, flags = self._checked(batch, now, dead)
+            good, times, flags = self._checked(batch, now, errors)
             if not good.all():
                 batch, slots = batch.filter(pa.array(good)), slots[good]
                 times, flags, now = times[good], flags[good], now[good]
@@ -260,7 +265,7 @@ class IntervalJoin(KeyedTask):
             payload, slots, times, flags, limits, self.max_held, OUTER[self.how], self.left
         )
         if batch is not None and (full := status == FULL).any():
-            dead.reject(batch, full, "full", f"its key holds {self.max_held} records of its side")
+            errors.reject(batch, full, "full", f"its key holds {self.max_held} records of its side")
         made = none if batch is None or not pairs.size else self._pairs(batch, pairs, store)
         due = None
         if expired.size:
@@ -270,7 +275,7 @@ class IntervalJoin(KeyedTask):
         return made, due
 
     def _checked(
-        self, batch: pa.RecordBatch, now: npt.NDArray[np.int64], dead: DeadLetters
+        self, batch: pa.RecordBatch, now: npt.NDArray[np.int64], errors: RejectedRecords
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
         """Return which records can be joined, their times and the flags of their nodes; reject the others."""
         times, present = microseconds(batch.column("event_time"))
@@ -282,7 +287,7 @@ class IntervalJoin(KeyedTask):
             limit = np.where(started, now, 0) + to_microseconds(self.max_ahead)
             status[(status == 0) & started & (times > limit)] = FUTURE
         for code, (reason, text) in REJECTIONS.items():
-            dead.reject(batch, status == code, reason, text)
+            errors.reject(batch, status == code, reason, text)
         flags = np.where(of_right, RIGHT, 0).astype(np.uint8)
         for name in self.by:
             if (column := batch.column(name)).null_count:

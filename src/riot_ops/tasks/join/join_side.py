@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register
@@ -121,7 +121,7 @@ class JoinSide(StatelessTask):
         others = [n for n in schema.names if n not in ("seq", "event_time") and not is_ordinal(n)]
         return {new.get(name, name): name for name in others}
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         schema, own = self.output_schema(batch.schema), self._own(batch.schema)
         side, n = self.side == "right", batch.num_rows
         made = {SIDES[side]: batch.column("event_time")}

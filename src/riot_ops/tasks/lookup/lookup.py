@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from riot_ops.connectors.stores import open_table
 from riot_ops.connectors.stores.table import Row
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import OWN_CHECK, CellIndex, Names, as_names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
 from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
 from riot_ops.kernels.text.strings import non_utf8
@@ -235,21 +235,21 @@ class Lookup(StatelessTask):
         lines = [] if self.line is None else [self.line]
         return names if self.keep is None else list(dict.fromkeys([*carried_fields(names), *self.keep, *lines]))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         if self.column is not None:
-            batch, keys = self._keys_of_lines(batch, self.column, dead)
+            batch, keys = self._keys_of_lines(batch, self.column, errors)
         else:
             if self.line is not None:
-                batch = _valid_lines(batch, self.line, dead)
+                batch = _valid_lines(batch, self.line, errors)
             keys = [batch.column(name) for name in self.on]
         found = self._table.look_up(batch, keys, self._wanted, self._on)
         rows, known = found.rows, found.rows != NO_ROW
         passed = np.ones(batch.num_rows, np.bool_)
         if found.failures:
-            passed = reject(batch, dict(found.failures), dead)
+            passed = reject(batch, dict(found.failures), errors)
         if self.on_missing != "null" and not known.all():
             if self.on_missing == "reject":
-                dead.reject(batch, ~known & passed, "unknown_key", "the key is not in the table")
+                errors.reject(batch, ~known & passed, "unknown_key", "the key is not in the table")
             passed &= known
         batch = batch.select(self._kept_fields(batch.schema.names))
         if not passed.all():
@@ -278,16 +278,16 @@ class Lookup(StatelessTask):
         return self.default[i] if isinstance(self.default, tuple) else self.default or ""
 
     def _keys_of_lines(
-        self, batch: pa.RecordBatch, cell: int, dead: DeadLetters
+        self, batch: pa.RecordBatch, cell: int, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch, Sequence[pa.Array]]:
         field = self.on[0]
         lines = _text(batch.column(field))
         invalid = non_utf8(lines)
         keys, found = csv_column(lines, cell)
         null = np.asarray(lines.is_null())
-        dead.reject(batch, null, "missing", f"{field} is null", lines)
-        dead.reject(batch, invalid, "malformed", f"{field} is not UTF-8", lines)
-        dead.reject(batch, ~found & ~null & ~invalid, "wrong_columns", f"{field} has no column {cell}", lines)
+        errors.reject(batch, null, "missing", f"{field} is null", lines)
+        errors.reject(batch, invalid, "malformed", f"{field} is not UTF-8", lines)
+        errors.reject(batch, ~found & ~null & ~invalid, "wrong_columns", f"{field} has no column {cell}", lines)
         good = found & ~invalid
         return (batch, [keys]) if good.all() else (batch.filter(pa.array(good)), [keys.filter(pa.array(good))])
 
@@ -346,12 +346,12 @@ def _text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
-def _valid_lines(batch: pa.RecordBatch, line: str, dead: DeadLetters) -> pa.RecordBatch:
+def _valid_lines(batch: pa.RecordBatch, line: str, errors: RejectedRecords) -> pa.RecordBatch:
     lines = _text(batch.column(line))
     invalid = non_utf8(lines)
     if not invalid.any():
         return batch
-    dead.reject(batch, invalid, "malformed", f"{line} is not UTF-8", lines)
+    errors.reject(batch, invalid, "malformed", f"{line} is not UTF-8", lines)
     return batch.filter(pa.array(~invalid))
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, ClassVar, cast
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import both_requirements
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.parameters import OWN_CHECK
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import boolean_column, replace_column
 from riot_ops.kernels.expressions.binding import FieldReader
@@ -122,13 +122,13 @@ class Compute(StatelessTask):
                 raise ConfigError(f"{self.name()}: {name!r}: {error}") from None
         return bounds
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         out, rows, wrong, fields = batch, batch.num_rows, np.False_, FieldReader(batch)
         for name, bound in self._bound(batch.schema).items():
             column = bound.column(fields)
             if column.bad is not None:
                 bad = np.where(wrong, 0, column.bad)  # a record is rejected once
-                reject_bad(batch, bad, bound.errors, dead)
+                reject_bad(batch, bad, bound.errors, errors)
                 wrong = wrong | (bad != 0)
             out = replace_column(out, name, arrow_column(column, bound.kind, rows))
         return out.filter(boolean_column(~np.broadcast_to(wrong, rows))) if wrong.any() else out

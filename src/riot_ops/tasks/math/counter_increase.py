@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Duration, Positive, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.exact import exact_numbers
@@ -142,16 +142,16 @@ class CounterIncrease(ValueTask):
         timed = {} if self.per is None else {"time": StateField("int64", initial=NEVER)}
         return {"last": StateField("float64", initial=float("nan")), "rest": StateField("float64"), **timed}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        batch = super().validate_rows(batch, dead)
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        batch = super().validate_rows(batch, errors)
         if self.per is None or not batch.column("event_time").null_count:
             return batch
         present = valid_mask(batch.column("event_time"))
-        dead.reject(batch, ~present, "no_event_time", "the time since the last reading is unknown")
+        errors.reject(batch, ~present, "no_event_time", "the time since the last reading is unknown")
         return batch.filter(pa.array(present))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         high, rest = exact_numbers(batch.column(self.value))
         times = NO_TIMES if self.per is None else microseconds(batch.column("event_time"))[0]
@@ -162,7 +162,7 @@ class CounterIncrease(ValueTask):
         )  # fmt: skip
         if bad.any():
             for code, (reason, text) in REJECTIONS.items():
-                dead.reject(batch, bad == code, reason, f"{self.value} {text}")
+                errors.reject(batch, bad == code, reason, f"{self.value} {text}")
             batch, out = batch.filter(pa.array(bad == 0)), out[bad == 0]
         return replace_column(batch, self.target, out)
 

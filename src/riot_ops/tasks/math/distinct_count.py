@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import (
@@ -197,7 +197,7 @@ class DistinctCount(SketchTask, KeyedTask):
         return {**fields, "filled": StateField("int64"), "weight": StateField("uint64")}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         column = batch.column(self.field)
         out = np.empty(batch.num_rows)

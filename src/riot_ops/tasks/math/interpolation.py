@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.clock import NEVER
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.parameters import Length, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column, readonly
 from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
@@ -266,14 +266,14 @@ class Interpolation(ValueTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target} if self.flag is None else {self.target, self.flag})
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         values, rests = exact_numbers(batch.column(self.value))
         infinite = np.isinf(values) & self._wanted(batch)
         rounded = rests != 0 if rests.size else np.zeros(batch.num_rows, np.bool_)
         if not (infinite.any() or rounded.any()):
             return batch
-        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-        dead.reject(batch, rounded, "out_of_range", f"float64, the type of the result, does not hold {self.value}")
+        errors.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
+        errors.reject(batch, rounded, "out_of_range", f"float64, the type of the result, does not hold {self.value}")
         return batch.filter(pa.array(~(infinite | rounded)))
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -295,7 +295,7 @@ class Interpolation(ValueTask):
         }
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         if self.method == "linear":
             return self._on_lines(batch, slots, state)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Duration, NonNegative, Positive, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column, valid_mask
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize, replace_field
@@ -175,16 +175,16 @@ class KalmanFilter(ValueTask):
             **timed,
         }
 
-    def validate_rows(self, batch: AnyRows, dead: DeadLetters) -> AnyRows:
-        batch = super().validate_rows(batch, dead)
+    def validate_rows(self, batch: AnyRows, errors: RejectedRecords) -> AnyRows:
+        batch = super().validate_rows(batch, errors)
         if self.noise_per is None or not batch.column("event_time").null_count:
             return batch
         batch = materialize(batch)
         present = valid_mask(batch.column("event_time"))
-        dead.reject(batch, ~present, "no_event_time", "the time since the last record is unknown")
+        errors.reject(batch, ~present, "no_event_time", "the time since the last record is unknown")
         return batch.filter(pa.array(present))
 
-    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> AnyRows:
+    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords) -> AnyRows:
         values, _ = floats(batch, self.value)
         out = np.empty(values.size)
         model = (self.process_noise, self.measurement_noise, self.on_missing == "predict", self.prior == "first")

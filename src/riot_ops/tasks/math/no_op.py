@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, StatelessTask, register
 
 __all__ = ["NoOp"]
@@ -49,7 +49,7 @@ class NoOp(StatelessTask):
     code: ClassVar[str] = "NOP"
     category: ClassVar[str] = "Math"
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return batch
 
     @classmethod

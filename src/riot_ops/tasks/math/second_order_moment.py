@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Length, Positive
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import fmix64
 from riot_ops.kernels.jit import kernel
@@ -278,7 +278,7 @@ class SecondOrderMoment(ValueTask):
         }
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         column = batch.column(self.value)
         values, _ = float_column(column)
@@ -329,7 +329,7 @@ class SecondOrderMoment(ValueTask):
                 out,
             )
             if full.any():
-                dead.reject(
+                errors.reject(
                     batch,
                     full,
                     "too_many_values",

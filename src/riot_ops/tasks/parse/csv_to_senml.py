@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_encoding
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
 from riot_ops.kernels.text.csv.senml_writer import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
@@ -109,7 +109,7 @@ class CSVToSenML(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.field})
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         schema = self.columns
         raw = batch.column(self.field)
         lines, wrong_encoding = to_utf8(raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw, self.encoding)
@@ -148,16 +148,16 @@ class CSVToSenML(StatelessTask):
         if offsets[-1] > np.iinfo(np.int32).max:
             raise ValueError(f"a batch makes {offsets[-1]} bytes of messages, more than 2 GiB: use smaller batches")
         problems[skip] = OK
-        dead.reject(batch, null, "missing", f"{self.field} is null", raw)
-        dead.reject(batch, invalid, "malformed", f"{self.field} is not UTF-8", raw)
-        dead.reject(batch, wrong_encoding, "invalid_encoding", f"{self.field} is not {self.encoding}", raw)
+        errors.reject(batch, null, "missing", f"{self.field} is null", raw)
+        errors.reject(batch, invalid, "malformed", f"{self.field} is not UTF-8", raw)
+        errors.reject(batch, wrong_encoding, "invalid_encoding", f"{self.field} is not {self.encoding}", raw)
         wrong = np.flatnonzero(problems == WRONG_COLUMNS)
         wanted = f"the schema {schema.name} has {len(schema.columns)}"
-        dead.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)
-        dead.reject(
+        errors.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)
+        errors.reject(
             batch, problems == OPEN_QUOTE, "malformed", "a quote is not closed, or the text has more than one line", raw
         )
-        dead.reject(
+        errors.reject(
             batch,
             problems == BAD_TIME,
             "bad_time",

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.text.json_fields import (
     ABSENT,
@@ -66,9 +66,9 @@ class JSONCells(Cells):
         self._places = np.arange(len(paths))
         self.counts = np.full(n, len(paths))
 
-    def reject_non_text(self, dead: DeadLetters) -> None:
-        super().reject_non_text(dead)
-        self.reject(dead, self._no_json, "not_json", "the line is not a JSON object")
+    def reject_non_text(self, errors: RejectedRecords) -> None:
+        super().reject_non_text(errors)
+        self.reject(errors, self._no_json, "not_json", "the line is not a JSON object")
 
     def absent(self, cell: int) -> Mask:
         """Return where the cell has no value, or null."""

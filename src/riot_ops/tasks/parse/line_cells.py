@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import EXCERPT_LENGTH, escape_surrogates, excerpt
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly, strings_from_spans
 from riot_ops.kernels.text.fast_values import (
@@ -109,16 +109,16 @@ class Cells:
         """Append bytes to the data."""
         self.data = readonly(np.concatenate([self.data, text, np.zeros(ROOM, np.uint8)]))
 
-    def reject_non_text(self, dead: DeadLetters) -> None:
+    def reject_non_text(self, errors: RejectedRecords) -> None:
         """Reject null lines and lines that are not UTF-8."""
-        self.reject(dead, self._null, "missing", "the line is null")
-        self.reject(dead, self._invalid, "invalid_utf8", "the line is not UTF-8")
+        self.reject(errors, self._null, "missing", "the line is null")
+        self.reject(errors, self._invalid, "invalid_utf8", "the line is not UTF-8")
 
-    def reject(self, dead: DeadLetters, wrong: Mask, reason: str, text: str | list[str] | pa.StringArray) -> None:
+    def reject(self, errors: RejectedRecords, wrong: Mask, reason: str, text: str | list[str] | pa.StringArray) -> None:
         """Reject the lines in ``wrong`` not rejected before; ``text`` is one message, or one per line rejected now."""
         (rows,) = (wrong & self.good).nonzero()
         if rows.size:
-            dead.reject(self.batch, rows, reason, text)
+            errors.reject(self.batch, rows, reason, text)
             self.good[rows] = False
 
     def matches(self, cell: int, texts: set[str], *, exactly: bool) -> Mask:
@@ -135,7 +135,7 @@ class Cells:
         return found
 
     def column(
-        self, name: str, first: int, last: int, kind: str, absent: Mask, dead: DeadLetters
+        self, name: str, first: int, last: int, kind: str, absent: Mask, errors: RejectedRecords
     ) -> tuple[pa.Array, Mask]:
         """Read the text from the ``first`` to the ``last`` cell of each line as ``kind``.
 
@@ -163,13 +163,13 @@ class Cells:
                     states[row] = BAD
             if first < last and code in (ISO, LOG, TWEET):
                 self._reparse_spaced(values, states, begins, ends, code)
-            self._reject_found(name, kind, begins, ends, states, dead)
+            self._reject_found(name, kind, begins, ends, states, errors)
         missing = sizes < 0
         column, dtype = pa.array(values, mask=missing | (states != GOOD)), CELL_TYPES[kind]
         return column.view(dtype) if dtype == TIMESTAMP else column, self.good & missing
 
     def _reject_found(
-        self, name: str, kind: str, starts: Numbers, ends: Numbers, states: Any, dead: DeadLetters
+        self, name: str, kind: str, starts: Numbers, ends: Numbers, states: Any, errors: RejectedRecords
     ) -> None:
         for state, reason in ((BAD, REASONS.get(kind, "bad_time")), (BEYOND, "out_of_range")):
             wrong = self.good & (states == state)
@@ -177,7 +177,7 @@ class Cells:
             if not rows.size:
                 continue
             what = f"is not a valid {kind}" if state == BAD else "is outside the years 1 to 9999"
-            self.reject(dead, wrong, reason, self._error_texts(f"{name}: ", f" {what}", starts[rows], ends[rows]))
+            self.reject(errors, wrong, reason, self._error_texts(f"{name}: ", f" {what}", starts[rows], ends[rows]))
 
     def _error_texts(self, before: str, after: str, starts: Numbers, ends: Numbers) -> list[str] | pa.StringArray:
         """Return the cells as Python string literals, between ``before`` and ``after``."""

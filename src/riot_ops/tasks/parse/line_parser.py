@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_encoding
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import OWN_CHECK, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.text.encodings import to_utf8
@@ -94,18 +94,18 @@ class LineParser(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset(self.schema) | ({self.problems} if self.problems is not None else set())
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         text = batch.column(self.field)
         if pa.types.is_null(text.type):
             text = text.cast(pa.string())
         text, wrong = to_utf8(text, self.encoding)
         if wrong.any():
-            dead.reject(batch, wrong, "invalid_encoding", f"the line is not {self.encoding}")
+            errors.reject(batch, wrong, "invalid_encoding", f"the line is not {self.encoding}")
             batch, text = batch.filter(pa.array(~wrong)), text.filter(pa.array(~wrong))
         text = without_marks(text)
         found = self.read_fast(text)
         if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
-            return self._make_records(batch, *self._read_columns(batch, text, dead))
+            return self._make_records(batch, *self._read_columns(batch, text, errors))
         columns, plain = found
         if self.problems is not None:
             columns = {**columns, self.problems: pa.nulls(int(np.count_nonzero(plain)), pa.string())}
@@ -114,17 +114,17 @@ class LineParser(StatelessTask):
             return records
         rows = np.flatnonzero(~plain)
         rest = batch.take(pa.array(rows))
-        columns, good = self._read_columns(rest, text.take(pa.array(rows)), dead)
+        columns, good = self._read_columns(rest, text.take(pa.array(rows)), errors)
         if not good.any():
             return records
         order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")
         return pa.concat_batches([records, self._make_records(rest, columns, good)]).take(pa.array(order))
 
     def _read_columns(
-        self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters
+        self, batch: pa.RecordBatch, text: pa.Array, errors: RejectedRecords
     ) -> tuple[dict[str, pa.Array], Mask]:
         """Read lines of any form: the fields of the valid lines, and which lines are valid."""
-        lines = self._cut_lines(batch, text, dead)
+        lines = self._cut_lines(batch, text, errors)
         columns = {}
         notes = _Notes(self.name())
         for number, (name, (_, kind, *default)) in enumerate(self.schema.items()):
@@ -132,7 +132,7 @@ class LineParser(StatelessTask):
                 none = {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.schema.items()}
                 return none | ({} if self.problems is None else {self.problems: pa.nulls(0, pa.string())}), lines.good
             first, last = self._cells(number, name)
-            problems = notes if default and self.problems is not None else dead
+            problems = notes if default and self.problems is not None else errors
             good = lines.good.copy()
             column, empty = lines.column(name, first, last, kind, self._missing(lines, first, name, problems), problems)
             if problems is notes:
@@ -141,7 +141,7 @@ class LineParser(StatelessTask):
             if not empty.any():
                 pass
             elif not default:
-                lines.reject(dead, empty, "missing", f"{name} is missing")
+                lines.reject(errors, empty, "missing", f"{name} is missing")
             else:
                 column = pc.if_else(pa.array(empty), pa.scalar(default[0], CELL_TYPES[kind]), column)
             columns[name] = column
@@ -166,19 +166,19 @@ class LineParser(StatelessTask):
         return None
 
     @abstractmethod
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> Cells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, errors: RejectedRecords) -> Cells:
         """Split the lines into cells and reject those that cannot be split."""
 
     @abstractmethod
     def _cells(self, number: int, name: str) -> tuple[int, int]:
         """Return the first and the last cell of the field with this number and name."""
 
-    def _missing(self, lines: Any, cell: int, name: str, dead: DeadLetters) -> Mask:
+    def _missing(self, lines: Any, cell: int, name: str, errors: RejectedRecords) -> Mask:
         """Return where the content of a cell counts as missing; lines whose content can be no value are rejected."""
         return np.zeros(lines.good.size, np.bool_)
 
 
-class _Notes(DeadLetters):
+class _Notes(RejectedRecords):
     """Notes why values of lines are bad, instead of rejecting the lines."""
 
     def __init__(self, task: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.text.access_log import NO_NAMES, NO_REQUEST, NO_STATUS, NO_TIME, PARTS, cut_access_logs
 from riot_ops.kernels.text.fast_lines import ACCESS
 from riot_ops.task import Case, register
@@ -106,9 +106,9 @@ class ParseAccessLog(LineParser):
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return self._fast_reader.read(text)
 
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> Cells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, errors: RejectedRecords) -> Cells:
         lines = _AccessLogCells(batch, text)
-        lines.reject_non_text(dead)
+        lines.reject_non_text(errors)
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
@@ -152,7 +152,7 @@ class _AccessLogCells(Cells):
         spans = (self._line_starts, self._line_ends)
         cut_access_logs(self.data, *spans, self._valid, self._starts, self._ends, self._faults)
 
-    def reject_non_text(self, dead: DeadLetters) -> None:
-        super().reject_non_text(dead)
+    def reject_non_text(self, errors: RejectedRecords) -> None:
+        super().reject_non_text(errors)
         for fault, message in MESSAGES.items():
-            self.reject(dead, self._faults == fault, "malformed", message)
+            self.reject(errors, self._faults == fault, "malformed", message)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.text.json_paths import is_plain, parse_path
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.fast_json import FastJSONReader
@@ -103,18 +103,18 @@ class ParseJSON(LineParser):
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return None if self._fast_reader is None else self._fast_reader.read(text)
 
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JSONCells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, errors: RejectedRecords) -> JSONCells:
         lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.schema.values()], self.wrapper)
-        lines.reject_non_text(dead)
+        lines.reject_non_text(errors)
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
         return number, number
 
-    def _missing(self, lines: JSONCells, cell: int, name: str, dead: DeadLetters) -> Mask:
-        lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
+    def _missing(self, lines: JSONCells, cell: int, name: str, errors: RejectedRecords) -> Mask:
+        lines.reject(errors, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
         if self.schema[name][1] == "quoted":
-            lines.reject(dead, lines.unquoted(cell), "wrong_type", f"{name} is not a string")
+            lines.reject(errors, lines.unquoted(cell), "wrong_type", f"{name} is not a string")
         return lines.absent(cell)
 
     @classmethod

@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import MAX_CELL_INDEX, OWN_CHECK, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, readonly
 from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import contains, without_marks
@@ -213,24 +213,24 @@ class ParseLines(LineParser):
                 f"such numbers, got {value_text(place)}"
             )
 
-    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> LineCells:
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, errors: RejectedRecords) -> LineCells:
         lines = LineCells(batch, text, *self._layout)
-        lines.reject_non_text(dead)
+        lines.reject_non_text(errors)
         for cell, text_of_header in (self.skip or {}).items():
             lines.good[lines.matches(cell, {text_of_header}, exactly=False)] = False
-        self._count_cells(lines, dead)
+        self._count_cells(lines, errors)
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
         cell = self.schema[name][0]
         return cell if isinstance(cell, tuple) else (cell, cell)
 
-    def _missing(self, lines: LineCells, cell: int, name: str, dead: DeadLetters) -> Mask:
+    def _missing(self, lines: LineCells, cell: int, name: str, errors: RejectedRecords) -> Mask:
         if not self.null_values:
-            return super()._missing(lines, cell, name, dead)
+            return super()._missing(lines, cell, name, errors)
         return lines.matches(cell, {*self.null_values}, exactly=True)
 
-    def _count_cells(self, lines: LineCells, dead: DeadLetters) -> None:
+    def _count_cells(self, lines: LineCells, errors: RejectedRecords) -> None:
         counts = lines.counts
         needed = [
             cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.schema.values() if not default
@@ -245,7 +245,7 @@ class ParseLines(LineParser):
         wanted = f"{'at least ' if self._more else ''}{min_cells} expected"
         numbers = counts[wrong].tolist()
         messages = {n: f"{n} cells, {wanted}" if n >= 0 else "a quote or bracket is not closed" for n in set(numbers)}
-        lines.reject(dead, wrong, "wrong_cells", [messages[n] for n in numbers])
+        lines.reject(errors, wrong, "wrong_cells", [messages[n] for n in numbers])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -347,16 +347,16 @@ class HeaderLines(KeyedTask):
         return {"header": StateField("json", initial=None)}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         if not batch.num_rows:
-            return self._parser(self.header).apply(batch, dead)
+            return self._parser(self.header).apply(batch, errors)
         parts: list[pa.RecordBatch] = []
         start = 0
         for row, header in [*self._headers(batch.column(self.field)), (batch.num_rows, None)]:
             if row > start or not parts:
                 parser = self._parser(state["header"][0] or self.header)
-                parts.append(parser.apply(batch.slice(start, row - start), dead))
+                parts.append(parser.apply(batch.slice(start, row - start), errors))
             state["header"][0] = header or state["header"][0]
             start = row + 1
         return concat_batches(parts)

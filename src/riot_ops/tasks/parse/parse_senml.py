@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.order import is_ordinal, next_ordinal, ordinals
 from riot_ops.core.parameters import Bytes, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, Requirement, StatelessTask, register
@@ -209,11 +209,11 @@ class ParseSenML(StatelessTask):
             ]
         )
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return concat_batches(list(self.batches(batch, dead)))
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        return concat_batches(list(self.batches(batch, errors)))
 
-    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        return read_messages(self, batch, dead)
+    def batches(self, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
+        return read_messages(self, batch, errors)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import next_ordinal, with_next_ordinal
 from riot_ops.core.parameters import Bytes, Count, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import CHUNK_BYTES, chunk_ranges, concat_batches, strings_from_spans, text_lengths
 from riot_ops.kernels.text.xml.documents import GROWTH, Documents, read_documents
 from riot_ops.kernels.text.xml.expat_reader import fold
@@ -152,35 +152,35 @@ class ParseXML(StatelessTask):
             return frozenset({"checksum", "records"})
         return frozenset({self.field, *self.columns})
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return concat_batches(list(self.batches(batch, dead)))
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        return concat_batches(list(self.batches(batch, errors)))
 
-    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
         if pa.types.is_null(batch.schema.field(self.field).type):
             place = batch.schema.get_field_index(self.field)
             batch = batch.set_column(place, self.field, batch.column(place).cast(pa.binary()))
         sizes = text_lengths(batch.column(self.field))
         for start, stop in chunk_ranges(sizes):
-            yield from self._piece(batch.slice(start, stop - start), sizes[start:stop], dead)
+            yield from self._piece(batch.slice(start, stop - start), sizes[start:stop], errors)
 
     def _piece(
-        self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64], dead: DeadLetters
+        self, batch: pa.RecordBatch, sizes: npt.NDArray[np.int64], errors: RejectedRecords
     ) -> Iterator[pa.RecordBatch]:
         documents = batch.column(self.field)
         if pa.types.is_dictionary(documents.type):
             documents = documents.dictionary_decode()
         null = np.asarray(documents.is_null())
         large = sizes > self.max_bytes
-        dead.reject(batch, null, "missing", f"{self.field} is null", documents)
-        dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
+        errors.reject(batch, null, "missing", f"{self.field} is null", documents)
+        errors.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         good = ~(null | large)
         read = read_documents(documents, good, self.record, self.fields, self.max_depth, keep=self.layout == "records")
         for reason, rows in read.rejected.items():
             index = np.array([d for d, _ in rows], np.int64)
             good[index] = False
-            dead.reject(batch, index, reason, [message for _, message in rows], documents)
+            errors.reject(batch, index, reason, [message for _, message in rows], documents)
         if self.layout == "records":
-            yield from self._rows(batch, documents, sizes, read, dead)
+            yield from self._rows(batch, documents, sizes, read, errors)
             return
         batch = replace_column(batch, "checksum", pa.array(read.checksums))
         batch = replace_column(batch, "records", pa.array(read.records))
@@ -192,7 +192,7 @@ class ParseXML(StatelessTask):
         documents: pa.Array,
         sizes: npt.NDArray[np.int64],
         read: Documents,
-        dead: DeadLetters,
+        errors: RejectedRecords,
     ) -> Iterator[pa.RecordBatch]:
         """Make one row per record: the columns of its document, its place, its values."""
         counts = read.records
@@ -207,7 +207,7 @@ class ParseXML(StatelessTask):
             offsets = np.append(0, np.cumsum(values))
             output = repeated + offsets[begin + counts] - offsets[begin]
         large = output > self.max_output_bytes
-        dead.reject(
+        errors.reject(
             batch,
             large,
             "too_large",

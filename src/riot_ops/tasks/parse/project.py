@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, is_ordinal
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import SchemaLike, arrow_type, canonical_schema, schema_pairs
 from riot_ops.kernels.arrays.dictionaries import dictionary_values
 from riot_ops.task import Case, Requirement, StatelessTask, register
@@ -102,7 +102,7 @@ class Project(StatelessTask):
             [*kept, *texts, *(pa.field(name, arrow_type(dtype)) for name, dtype in schema_pairs(self.nulls))]
         )
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         columns = [batch.column(name) for name in self._kept_fields(batch.schema)]
         if self.decoded:
             columns = [dictionary_values(c) if pa.types.is_dictionary(c.type) else c for c in columns]

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
 from riot_ops.core.order import carried_fields, next_ordinal, ordinals
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import (
     CHUNK_BYTES,
@@ -60,21 +60,21 @@ class Rejections:
         rows.append(i)
         texts.append(str(error))
 
-    def send(self, batch: pa.RecordBatch, payload: pa.Array, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def send(self, batch: pa.RecordBatch, payload: pa.Array, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
         """Reject all of them; returns which messages are valid."""
         good = np.ones(batch.num_rows, np.bool_)
         for reason, (rows, texts) in self.messages.items():
             good[rows] = False
-            dead.reject(batch, np.array(rows), reason, texts, raw=payload)
+            errors.reject(batch, np.array(rows), reason, texts, raw=payload)
         for reason in dict.fromkeys(bad.error.reason for _, bad in self.records):
             which = [(i, bad) for i, bad in self.records if bad.error.reason == reason]
             origin = batch.take(pa.array([i for i, _ in which]))
             texts, raw = [str(bad.error) for _, bad in which], pa.array([bad.raw for _, bad in which], pa.string())
-            dead.reject(origin, np.arange(len(which)), reason, texts, raw=raw)
+            errors.reject(origin, np.arange(len(which)), reason, texts, raw=raw)
         return good
 
 
-def read_messages(task: SenMLOptions, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+def read_messages(task: SenMLOptions, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
     """Read the messages into output batches of limited size; at least one."""
     payload = batch.column(task.field)
     if pa.types.is_null(payload.type):
@@ -93,7 +93,7 @@ def read_messages(task: SenMLOptions, batch: pa.RecordBatch, dead: DeadLetters) 
         wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
         texts = texts.view(pa.large_binary() if wide else pa.binary())
         read = _read_any_messages if task.schema is None else _read_schema_messages
-        yield from read(task, part, texts, schema, dead)
+        yield from read(task, part, texts, schema, errors)
 
 
 def _reject_large(task: SenMLOptions, lengths: I64, rejections: Rejections) -> npt.NDArray[np.bool_]:
@@ -113,7 +113,7 @@ def _oversize_error(task: SenMLOptions, size: int) -> RecordError:
 
 
 def _read_schema_messages(
-    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, dead: DeadLetters
+    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, errors: RejectedRecords
 ) -> Iterator[pa.RecordBatch]:
     """Read messages of a schema with the kernel, and those it leaves open in Python."""
     layout = task.resolved
@@ -172,7 +172,7 @@ def _read_schema_messages(
         for i in np.flatnonzero(columns.parsed & (output > task.max_output_bytes)).tolist():
             rejections.add_message(i, _oversize_error(task, int(output[i])))
     if rejections.messages or rejections.records:
-        good = rejections.send(batch, payload, dead)
+        good = rejections.send(batch, payload, errors)
         if not good.all():
             rows = np.flatnonzero(good)
             columns, output = select_messages(columns, plan, rows), output[rows]
@@ -200,7 +200,7 @@ def _output_bytes(columns: senml.Columns, layout: Layout, copies: int) -> I64:
 
 
 def _read_any_messages(
-    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, dead: DeadLetters
+    task: SenMLOptions, batch: pa.RecordBatch, payload: pa.Array, schema: pa.Schema, errors: RejectedRecords
 ) -> Iterator[pa.RecordBatch]:
     """Read messages without a schema, one by one."""
     rejections = Rejections()
@@ -231,7 +231,7 @@ def _read_any_messages(
         if len(found) > MAX_BUFFERED_RECORDS or size > CHUNK_BYTES:
             yield _records_batch(batch, schema, found)
             found, size = [], 0
-    rejections.send(batch, payload, dead)
+    rejections.send(batch, payload, errors)
     yield _records_batch(batch, schema, found)
 
 

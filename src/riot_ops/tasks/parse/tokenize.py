@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_encoding
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, text_chunk_ranges
 from riot_ops.kernels.arrays.rows import take
 from riot_ops.kernels.text.encodings import to_utf8
@@ -155,10 +155,10 @@ class Tokenize(StatelessTask):
             table[upper] = upper + 32
         return table
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return concat_batches(list(self.batches(batch, dead)))
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        return concat_batches(list(self.batches(batch, errors)))
 
-    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
         texts, wrong = to_utf8(batch.column(self.field), self.encoding)
         invalid = non_utf8(texts)
         for mask, reason, name in (
@@ -166,7 +166,7 @@ class Tokenize(StatelessTask):
             (invalid, "invalid_utf8", "UTF-8"),
         ):
             if mask.any():
-                dead.reject(batch, mask, reason, f"{self.field} is not {name}")
+                errors.reject(batch, mask, reason, f"{self.field} is not {name}")
         if (invalid | wrong).any():
             good = pa.array(~(invalid | wrong))
             batch, texts = batch.filter(good), texts.filter(good)

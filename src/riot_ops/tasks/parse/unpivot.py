@@ -9,10 +9,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import OWN_CHECK, Names, as_names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["Unpivot"]
@@ -116,7 +116,7 @@ class Unpivot(StatelessTask):
         types = [schema.field(name).type for name in self.fields]
         return next((dtype for dtype in types if not pa.types.is_null(dtype)), types[0])
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         n, k = batch.num_rows, len(self.fields)
         schema, dtype = self.output_schema(batch.schema), self._value_type(batch.schema)
         rows = pa.array(np.repeat(np.arange(n), k))

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import microseconds
@@ -157,14 +157,14 @@ class PlotLines(StatelessTask):
         kept = {*carried_fields(schema.names), "batch_id", *self.groups} - {NAME, DATA}
         return [name for name in schema.names if name in kept]
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
         columns = [_as_list(batch.column(name)) for name in self._lists()]
         lengths = [np.diff(c.offsets.to_numpy()) for c in columns]
         bad = np.any([n != lengths[0] for n in lengths], axis=0)
         if bad.any():
             texts = [", ".join(str(n[i]) for n in lengths) for i in np.flatnonzero(bad)]
-            dead.reject(
+            errors.reject(
                 batch, bad, "unequal_lists", [f"the lists {', '.join(self._lists())} have {t} values" for t in texts]
             )
             keep = pa.array(~bad)

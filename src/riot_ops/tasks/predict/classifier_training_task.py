@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.models.model import Model
 from riot_ops.tasks.predict.training_task import TrainingTask
@@ -50,8 +50,8 @@ class ClassifierTrainingTask(TrainingTask):
             good = pc.and_(good, pc.is_finite(targets).fill_null(False))
         return np.asarray(good)
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        batch = super().validate_rows(batch, dead)
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        batch = super().validate_rows(batch, errors)
         if self.size is None or not self.classes:
             return batch
         labels = batch.column(self.target).cast(pa.string())
@@ -59,7 +59,7 @@ class ClassifierTrainingTask(TrainingTask):
         strange = ~np.asarray(known)
         if not strange.any():
             return batch
-        dead.reject(batch, strange, "unknown_class", f"the class is not one of {', '.join(self.classes)}")
+        errors.reject(batch, strange, "unknown_class", f"the class is not one of {', '.join(self.classes)}")
         return batch.filter(known)
 
     def fit(self, inputs: Floats, targets: pa.Array, **facts: Any) -> Model:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -127,15 +127,15 @@ class EstimateError(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"average": StateField("float64", initial=float("nan"))}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         infinite = infinite_rows(input_matrix(batch, self._inputs))
         if not infinite.any():
             return batch
-        dead.reject(batch, infinite, "not_finite", f"one of {', '.join(self._inputs)} is infinite")
+        errors.reject(batch, infinite, "not_finite", f"one of {', '.join(self._inputs)} is infinite")
         return batch.filter(pa.array(~infinite))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         predicted, observed, averages = (float_column(batch.column(name))[0] for name in self._inputs)
         used, out = np.empty(batch.num_rows), np.empty(batch.num_rows)

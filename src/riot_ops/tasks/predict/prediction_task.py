@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.operator import StatelessOperator
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.any_model import model_from_bytes
@@ -176,39 +176,39 @@ class PredictionTask(KeyedTask):
     def stateless_equivalent(self) -> StatelessOperator | None:
         return None if self.updates is not None else StatelessPrediction(task=self)
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         infinite = infinite_rows(input_matrix(batch, self.inputs))
         if self.updates is not None:
             infinite &= np.asarray(batch.column(self.updates).is_null())
         if not infinite.any():
             return batch
-        dead.reject(batch, infinite, "not_finite", f"one of {', '.join(self.inputs)} is infinite")
+        errors.reject(batch, infinite, "not_finite", f"one of {', '.join(self.inputs)} is infinite")
         return batch.filter(pa.array(~infinite))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         touched, local = (slots[:1], np.zeros_like(slots)) if _constant(slots) else _unique_inverse(slots)
         names: list[str | None] = []
         current = np.array([_index_of(names, state["model"][s]) for s in touched], np.int64)
         models = [self._session_model if name is None else self._load(name) for name in names]
-        updates = self._updates(batch, names, models, dead)
+        updates = self._updates(batch, names, models, errors)
         current[[models[c] is None for c in current]] = NO_MODEL
         before = current.copy()
         versions = np.empty(batch.num_rows, np.int64)
         assign_versions(readonly(local), readonly(updates), current, versions)
         for place in np.flatnonzero(current != before):
             state["model"][touched[place]] = names[current[place]]
-        dead.reject(batch, versions == NO_MODEL, "no_model", "there is no model yet: no update has arrived")
+        errors.reject(batch, versions == NO_MODEL, "no_model", "there is no model yet: no update has arrived")
         return self._predict_versions(batch, names, models, versions)
 
-    def predict_batch(self, batch: pa.RecordBatch, model: Model | None, dead: DeadLetters) -> pa.RecordBatch:
+    def predict_batch(self, batch: pa.RecordBatch, model: Model | None, errors: RejectedRecords) -> pa.RecordBatch:
         """Add the predictions of a model to the records."""
-        batch = self.validate_rows(batch, dead)
+        batch = self.validate_rows(batch, errors)
         return self._predict_versions(batch, [None], [model], np.zeros(batch.num_rows, np.int64))
 
     def _updates(
-        self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], dead: DeadLetters
+        self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], errors: RejectedRecords
     ) -> npt.NDArray[np.int64]:
         """Return the version in each row: an index into ``models``, -1 for an observation, -2 if refused."""
         found = np.full(batch.num_rows, -1, np.int64)
@@ -231,7 +231,7 @@ class PredictionTask(KeyedTask):
             found[row] = _index_of(names, name)
             if found[row] == len(models):
                 models.append(model)
-        dead.reject(batch, np.array(list(refused), np.int64), "bad_model", list(refused.values()))
+        errors.reject(batch, np.array(list(refused), np.int64), "bad_model", list(refused.values()))
         return found
 
     def _is_for_other_task(self, name: str) -> bool:
@@ -296,8 +296,8 @@ class StatelessPrediction(StatelessOperator):
         written: frozenset[str] | None = self.task.writes()
         return written
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        predicted: pa.RecordBatch = self.task.predict_batch(batch, self._model, dead)
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        predicted: pa.RecordBatch = self.task.predict_batch(batch, self._model, errors)
         return predicted
 
     @functools.cached_property

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import MAX_LENGTH, Length
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import NO_MASK, nullable_column
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize, take_columns
 from riot_ops.kernels.jit import kernel
@@ -150,7 +150,9 @@ class SlidingRegression(ValueTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"ring": StateField("float64", self.window), "seen": StateField("int64")}
 
-    def update(self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(
+        self, batch: AnyRows, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         values, _ = floats(batch, self.value)
         n = values.size
         rows, means = np.empty(n, np.int64), np.empty(n)

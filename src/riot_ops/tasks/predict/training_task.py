@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.models.model import Model
@@ -149,7 +149,7 @@ class TrainingTask(KeyedTask):
         held = {} if self.size is None else {"held": StateField("rows", initial=None)}
         return {**held, "newest": StateField("int64", initial=NEVER)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         missing = np.asarray(batch.column(self.start_field).is_null()) | np.asarray(
             batch.column(self.end_field).is_null()
         )
@@ -158,19 +158,19 @@ class TrainingTask(KeyedTask):
             counts = input_matrix(pa.RecordBatch.from_arrays(lengths, names=list(map(str, range(len(lengths))))))
             missing |= np.isnan(counts).any(axis=1)
             bad = ~missing & (counts != counts[:, :1]).any(axis=1)
-            dead.reject(batch, bad, "uneven", "the lists of inputs and targets differ in length")
+            errors.reject(batch, bad, "uneven", "the lists of inputs and targets differ in length")
         else:
             x, targets = input_matrix(batch, self.inputs), batch.column(self.target)
             infinite = _infinite(targets)
             missing |= np.isnan(x).any(axis=1) | ~(self.usable_targets(targets) | infinite)
             bad = ~missing & (infinite_rows(x) | infinite)
-            dead.reject(batch, bad, "not_finite", "an input or the target is infinite")
-        dead.reject(batch, missing, "missing_value", "an input, the target or a time is missing")
+            errors.reject(batch, bad, "not_finite", "an input or the target is infinite")
+        errors.reject(batch, missing, "missing_value", "an input, the target or a time is missing")
         bad |= missing
         return batch.filter(pa.array(~bad)) if bad.any() else batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         rows: list[int] = []
         results: list[dict[str, Any]] = []
@@ -195,7 +195,7 @@ class TrainingTask(KeyedTask):
             results.append(_result(name, model))
         for reason in ("untrainable", "name_taken"):
             some = {row: text for row, (why, text) in failed.items() if why == reason}
-            dead.reject(batch, np.array(list(some), np.int64), reason, list(some.values()))
+            errors.reject(batch, np.array(list(some), np.int64), reason, list(some.values()))
         models = pa.RecordBatch.from_pylist(results, schema=RESULTS)
         carried = batch.select(self._carried_fields(batch.schema)).take(pa.array(rows, pa.int64()))
         return pa.RecordBatch.from_arrays([*carried.columns, *models.columns], schema=self.output_schema(batch.schema))

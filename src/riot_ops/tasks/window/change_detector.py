@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
@@ -156,7 +156,7 @@ class ChangeDetector(KeyedTask):
         return {"last": StateField("float64", 2 * len(self.fields), np.nan)}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
         values, rests = exact_columns([batch.column(name) for name in self.fields])

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields, next_ordinal, ordinals
 from riot_ops.core.parameters import Count, Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
@@ -122,7 +122,7 @@ class Collect(KeyedTask):
         return {"held": StateField("rows", initial=None), "blocks": StateField("int64")}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         pool, owners, rows, blocks, last = collect_blocks(batch, slots, state["held"], self.size)
         number = blocks + state["blocks"][owners]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import StatelessOperator
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
@@ -131,7 +131,7 @@ class FlagWarmUp(KeyedTask):
         return AlwaysWarm(output=self.output) if not self.records and not self.duration and self.ttl is None else None
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n = batch.num_rows
         times, timed = readonly(np.zeros(0, np.int64)), readonly(np.zeros(0, np.bool_))
@@ -174,5 +174,5 @@ class AlwaysWarm(StatelessOperator):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         return with_field(schema, pa.field(self.output, pa.bool_()))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         return replace_column(batch, self.output, pa.array(np.ones(batch.num_rows, np.bool_)))

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import carried_fields, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Duration, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, int_column
 from riot_ops.kernels.arrays.index import distinct_slots
@@ -174,7 +174,7 @@ class SortByEventTime(KeyedTask):
     # -- by the event time of each key -------------------------------------------------------------------
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
         times, present = microseconds(batch.column("event_time"))
@@ -189,7 +189,7 @@ class SortByEventTime(KeyedTask):
             np.zeros(state["newest"].size, np.int64), now, turn, status,
         )  # fmt: skip
         for code, (reason, text) in REJECTIONS.items():
-            dead.reject(batch, status == code, reason, text)
+            errors.reject(batch, status == code, reason, text)
         good = status == 0
         if not good.all():
             batch, slots, now, turn = batch.filter(pa.array(good)), slots[good], now[good], turn[good]
@@ -243,20 +243,25 @@ class SortByEventTime(KeyedTask):
     # -- by stream time ----------------------------------------------------------------------------
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch | None,
+        slots: npt.NDArray[np.int64],
+        state: State,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         empty = None
         new: list[pa.RecordBatch] = []
         if batch is not None:
             empty = pa.RecordBatch.from_pylist([], schema=self.output_schema(batch.schema))
-            good = self._in_time(batch, ticks, dead)
+            good = self._in_time(batch, ticks, errors)
             if not good.all():
                 batch, slots = batch.filter(pa.array(good)), slots[good]
             new = [batch.select(["event_time", *self._payload_fields(batch.schema)])] if batch.num_rows else []
         limit = NEVER if ticks.end == NEVER else ticks.end - to_microseconds(self.allowed_lateness)
         return empty, self._released(new, slots, state, limit)
 
-    def _in_time(self, batch: pa.RecordBatch, ticks: Ticks, dead: DeadLetters) -> npt.NDArray[np.bool_]:
+    def _in_time(self, batch: pa.RecordBatch, ticks: Ticks, errors: RejectedRecords) -> npt.NDArray[np.bool_]:
         """Return which rows are neither late nor from the future, and reject the others."""
         times, present = microseconds(batch.column("event_time"))
         now = ticks.at_rows(batch.num_rows)
@@ -270,7 +275,7 @@ class SortByEventTime(KeyedTask):
             )
             status[ahead] = FUTURE
         for code, (reason, text) in REJECTIONS.items():
-            dead.reject(batch, status == code, reason, text)
+            errors.reject(batch, status == code, reason, text)
         return np.asarray(status == 0)
 
     def _released(

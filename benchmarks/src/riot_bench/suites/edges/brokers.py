@@ -118,7 +118,7 @@ def mqtt_sink(quick: bool) -> Iterator[Pair]:
     require_extra("this benchmark", "mqtt", "paho.mqtt.client")
     from riot_bench.baselines.python import mqtt
     from riot_ops import tasks as t
-    from riot_ops.core.dead_letters import DeadLetters
+    from riot_ops.core.rejected_records import RejectedRecords
     from riot_ops.testing.services import Mosquitto
 
     n = 500 if quick else 5000
@@ -126,12 +126,12 @@ def mqtt_sink(quick: bool) -> Iterator[Pair]:
     payloads = lines.column("payload").to_pylist()
     with Mosquitto() as broker:
         port = urlsplit(broker.url).port or 0
-        task, dead = t.PublishMQTT(url=broker.url, topic="city", qos=QOS), DeadLetters("bench")
+        task, errors = t.PublishMQTT(url=broker.url, topic="city", qos=QOS), RejectedRecords("bench")
 
         def ours() -> tuple[float, object]:
             session = mqtt.subscribe(port, "city", QOS)
             start = time.perf_counter()
-            task.apply(lines, dead)
+            task.apply(lines, errors)
             seconds = time.perf_counter() - start
             return seconds, mqtt.receive(port, session, n)[1]
 

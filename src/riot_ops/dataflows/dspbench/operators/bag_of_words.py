@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, pack_bits, text_lengths
 from riot_ops.kernels.arrays.rows import repeat, repeat_values, scatter, take
 from riot_ops.kernels.text.strings import non_utf8
@@ -124,13 +124,13 @@ class BagOfWords(StatelessTask):
     def expands(self) -> bool:
         return True
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return concat_batches(list(self.batches(batch, dead)))
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
+        return concat_batches(list(self.batches(batch, errors)))
 
-    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+    def batches(self, batch: pa.RecordBatch, errors: RejectedRecords) -> Iterator[pa.RecordBatch]:
         invalid = non_utf8(batch.column(self.field))
         if invalid.any():
-            dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
+            errors.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
             batch = batch.filter(pa.array(~invalid))
         for start, stop in chunk_ranges(text_lengths(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))

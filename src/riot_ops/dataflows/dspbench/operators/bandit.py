@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import OWN_CHECK, Count, Names, NonNegative
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column, nullable_column, valid_mask
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.stats.bandits import (
@@ -239,11 +239,11 @@ class Bandit(KeyedTask):
             "drawn": StateField("int64"),
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         """Reject invalid records, so that they create no key; without a key :meth:`update` does so, at lower cost."""
         if not self.by:
             return batch
-        wrong = self._reject_invalid(batch, *self._read(batch), dead)
+        wrong = self._reject_invalid(batch, *self._read(batch), errors)
         return batch.filter(pa.array(wrong == 0)) if wrong.any() else batch
 
     def _read(self, batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
@@ -251,26 +251,28 @@ class Bandit(KeyedTask):
         rounds, rewards = (float_column(batch.column(name))[0] for name in (self.round, self.reward))
         return name_codes(batch.column(self.action), self.actions), rounds, rewards
 
-    def _reject_invalid(self, batch: pa.RecordBatch, actions: Any, rounds: Any, rewards: Any, dead: DeadLetters) -> Any:
+    def _reject_invalid(
+        self, batch: pa.RecordBatch, actions: Any, rounds: Any, rewards: Any, errors: RejectedRecords
+    ) -> Any:
         """Reject invalid records, and return the reason of each record (0: valid)."""
         column, wrong = batch.column(self.action), np.empty(batch.num_rows, np.int8)
         named = valid_mask(column) if column.null_count else _ALL
         low, high = self.rewards
         if validate_records(named, actions, rounds, rewards, float(low), float(high), float(MAX_EXACT_INTEGER), wrong):
             names, what = ", ".join(self.actions), f"{self.round} or {self.reward}"
-            dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is not one of {names}")
-            dead.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
+            errors.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is not one of {names}")
+            errors.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
             bounds = f"{what} is out of range: rewards are from {low} to {high}"
-            dead.reject(batch, wrong == OUT_OF_RANGE, "out_of_range", bounds)
-            dead.reject(batch, wrong == FRACTIONAL, "not_whole", f"{what} is not an integer")
+            errors.reject(batch, wrong == OUT_OF_RANGE, "out_of_range", bounds)
+            errors.reject(batch, wrong == FRACTIONAL, "not_whole", f"{what} is not an integer")
         return wrong
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n, (low, _) = batch.num_rows, self.rewards
         actions, rounds, rewards = self._read(batch)
-        if not self.by and (wrong := self._reject_invalid(batch, actions, rounds, rewards, dead)).any():
+        if not self.by and (wrong := self._reject_invalid(batch, actions, rounds, rewards, errors)).any():
             actions = np.where(wrong, np.int32(NEITHER), actions)
         chosen, earned = np.empty(n, np.int32), np.empty(n, np.int64)
         world = [(self.feedback or {}).get(name, (0.0, 0.0)) for name in self.actions]

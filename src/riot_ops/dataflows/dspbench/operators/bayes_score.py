@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names, Positive, Probability
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import count_column
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
 from riot_ops.kernels.arrays.ordering import are_sorted, dense_ranks
@@ -275,7 +275,7 @@ class BayesScore(PooledTask):
         return {"held": StateField("rows", initial=None)}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         codes, words = dictionary_codes(batch.column(self.word))
         different, bad, good = (count_column(batch.column(n)) for n in (self.different, "count_bad", "count_good"))
@@ -295,16 +295,16 @@ class BayesScore(PooledTask):
         state["held"][0] = None
         if n + grouped.size < slots.size or not done.all():  # some rows belong to no complete message
             of_row = np.append(status, NO_MESSAGE)[entry]
-            dead.reject(
+            errors.reject(
                 batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not arrived yet"
             )
-            dead.reject(
+            errors.reject(
                 batch, of_row == GIVEN_UP, "incomplete", "the message started again before all its words had arrived"
             )
             rest = np.flatnonzero(of_row > COMPLETE)
             state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
         if not self.emit_empty and (empty := done & (size == 0)).any():
-            dead.reject(batch, head[empty], "no_words", "the message has no words")
+            errors.reject(batch, head[empty], "no_words", "the message has no words")
             done &= ~empty
         order = np.flatnonzero(done)
         if not are_sorted([last[order]], order.size):
@@ -345,9 +345,9 @@ class BayesScore(PooledTask):
         return pa.RecordBatch.from_arrays([*carried, pa.array(share), pa.array(spam)], schema=schema)
 
     def flush_held(
-        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch | None:
-        dead.reject(held, np.arange(held.num_rows), "incomplete", "words of the message are missing")
+        errors.reject(held, np.arange(held.num_rows), "incomplete", "words of the message are missing")
         return None
 
     @classmethod

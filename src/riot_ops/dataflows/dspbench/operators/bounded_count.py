@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.arrays.latest_rows import latest_rows
@@ -164,7 +164,7 @@ class BoundedCount(SketchTask, KeyedTask):
         }
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         column = batch.column(self.field)
         counts = np.empty(slots.size, np.int64)

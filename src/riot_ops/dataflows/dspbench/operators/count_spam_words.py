@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Names
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import count_column, truth_codes
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.jit import kernel
@@ -138,7 +138,7 @@ class CountSpamWords(KeyedTask):
         return {"bad": StateField("int64"), "good": StateField("int64"), **known}
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         if self.table is not None:
             self._load_from_table(batch.column(self.by[0]), slots, state, WordTable.load(self.table))

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Names, Probability
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -172,21 +172,21 @@ class DecayingRate(SketchTask, KeyedTask):
             "times": StateField("int64", words, initial=UNTOUCHED),
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         wrong = ~microseconds(batch.column("event_time"))[1]
-        dead.reject(batch, wrong, "no_event_time", "the event time is missing")
+        errors.reject(batch, wrong, "no_event_time", "the event time is missing")
         if self.weight is not None:
             amounts, _ = float_column(batch.column(self.weight))
             for bad, reason, text in (
                 (np.isinf(amounts), "not_finite", "infinite"),
                 (amounts < 0, "out_of_range", "negative"),
             ):
-                dead.reject(batch, bad & ~wrong, reason, f"{self.weight} is {text}")
+                errors.reject(batch, bad & ~wrong, reason, f"{self.weight} is {text}")
                 wrong |= bad
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n = batch.num_rows
         times, _ = microseconds(batch.column("event_time"))

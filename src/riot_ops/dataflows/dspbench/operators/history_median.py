@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Length
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.jit import kernel
@@ -127,7 +127,7 @@ class HistoryMedian(ValueTask):
         }
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         flags = batch.column(self.now).cast(pa.bool_())

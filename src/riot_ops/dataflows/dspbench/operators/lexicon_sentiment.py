@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import OWN_CHECK
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import (
     STOP_WORDS,
     VALENCES,
@@ -134,10 +134,10 @@ class LexiconSentiment(StatelessTask):
         self.check_input(schema)
         return with_field(with_field(schema, pa.field("sentiment", pa.string())), pa.field("score", pa.float64()))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         invalid = non_utf8(batch.column(self.field))
         if invalid.any():
-            dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
+            errors.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
             batch = batch.filter(pa.array(~invalid))
         column = batch.column(self.field)
         total, above, below = self._rate(column)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import MAX_LENGTH
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import neumaier_add
 from riot_ops.models.markov import MarkovModel, load_model, purchase_model
@@ -174,14 +174,14 @@ class MarkovScore(KeyedTask):
         parts = ("top", "bottom") if self.metric == "entropy_reduction" else ("top",)
         return fields | {name + rest: StateField("float64") for name in parts for rest in ("", "_rest")}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         column = batch.column(self.state)
         codes = self._codes(column)
         if not codes.null_count:
             return batch
         empty, unknown = np.asarray(column.is_null()), np.asarray(codes.is_null())
-        dead.reject(batch, empty, "missing", f"{self.state} is null")
-        dead.reject(batch, unknown & ~empty, "unknown_state", f"the model has no such {self.state}")
+        errors.reject(batch, empty, "missing", f"{self.state} is null")
+        errors.reject(batch, unknown & ~empty, "unknown_state", f"the model has no such {self.state}")
         return batch.filter(codes.is_valid())
 
     def _codes(self, column: pa.Array) -> pa.Array:
@@ -190,7 +190,7 @@ class MarkovScore(KeyedTask):
         return pc.index_in(column.cast(pa.string()), value_set=pa.array(self.chain.states, pa.string()))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         codes = self._codes(batch.column(self.state)).to_numpy(zero_copy_only=False).astype(np.int64)
         n = codes.size

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, replace_column
 from riot_ops.kernels.arrays.index import key_numbers
@@ -201,7 +201,7 @@ class RunningMedian(KeyedTask):
             fields |= {"latest": StateField("rows", initial=None), "latest_time": StateField("int64", initial=NEVER)}
         return fields
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         wrong = np.zeros(batch.num_rows, np.bool_)
         checks = []
         for name in (self.value, *([] if self.action is None else [self.action])):
@@ -211,11 +211,11 @@ class RunningMedian(KeyedTask):
         if self.emit == "final":
             checks += [(np.asarray(batch.column("event_time").is_null()), "no_event_time", "the event time is missing")]
         for rows, reason, message in checks:
-            dead.reject(batch, rows & ~wrong, reason, message)
+            errors.reject(batch, rows & ~wrong, reason, message)
             wrong |= rows
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         n = batch.num_rows
         xs, _ = float_column(batch.column(self.value))
         actions = np.ones(n) if self.action is None else float_column(batch.column(self.action))[0]
@@ -227,7 +227,7 @@ class RunningMedian(KeyedTask):
             emitted, order, update = np.zeros(n, np.bool_), group_by_slot(slots, last.size), self.emit == "update"
             out: list[Any] = [last, wrong, emitted, medians, counts]
             time_decreases = _medians_by_row(xs, actions, slots, times, order, update, *heaps, *out)
-            dead.reject(batch, wrong == UNKNOWN, "unknown_value", "the removed value is not the oldest")
+            errors.reject(batch, wrong == UNKNOWN, "unknown_value", "the removed value is not the oldest")
             rows = np.flatnonzero(emitted if not time_decreases else wrong == 0)
             if time_decreases:
                 rows = _last_rows_of_times(rows, slots, times)
@@ -240,7 +240,7 @@ class RunningMedian(KeyedTask):
         for mark, reason, text in (
             (UNKNOWN, "unknown_value", "the removed value is not the oldest"), (LATE, "late", "a later time has begun"),
         ):  # fmt: skip
-            dead.reject(batch, wrong == mark, reason, text)
+            errors.reject(batch, wrong == mark, reason, text)
         rows, medians, counts = rows[:found], medians[:found], counts[:found]
         before = [state["latest"][-1 - row] for row in rows if row < 0]  # in the order of their keys' rows
         taken = concat_batches([*before, batch])

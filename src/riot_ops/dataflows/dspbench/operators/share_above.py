@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import EARLIEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
 from riot_ops.kernels.arrays.index import first_rows, key_numbers
@@ -180,18 +180,18 @@ class ShareAbove(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {name: StateField("rows", initial=None) for name in ("members", "groups", "waiting")}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         timeless = np.asarray(batch.column("event_time").is_null())
         nameless = np.asarray(batch.column("scope").is_null()) & ~timeless
-        dead.reject(batch, timeless, "no_event_time", "the event time is missing")
-        dead.reject(batch, nameless, "no_scope", "the scope is missing")
+        errors.reject(batch, timeless, "no_event_time", "the event time is missing")
+        errors.reject(batch, nameless, "no_scope", "the scope is missing")
         early = microseconds(batch.column("event_time"))[0] < EARLIEST + to_microseconds(self.window)
         early &= ~(timeless | nameless)
-        dead.reject(batch, early, "out_of_range", "its window begins before the year 1")
+        errors.reject(batch, early, "out_of_range", "its window begins before the year 1")
         wrong = timeless | nameless | early
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         instances = np.flatnonzero(np.bincount(slots)).tolist()
         if len(instances) == 1:
             return self._process(batch, instances[0], state)

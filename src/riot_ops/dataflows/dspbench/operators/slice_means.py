@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import END, Ticks, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -198,11 +198,11 @@ class SliceMeans(ValueTask):
             "done_mean": StateField("float64"),
         }
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         raise NotImplementedError("rows and ticks go through advance")
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         empty, values, times = None, np.empty(0), np.empty(0, np.int64)
         if batch is not None:
@@ -211,7 +211,7 @@ class SliceMeans(ValueTask):
             times, timed = microseconds(batch.column("event_time"))
             beyond = self._is_beyond(times, ticks.origin) & timed & ~np.isnan(values)
             if beyond.any():
-                dead.reject(batch, beyond, "out_of_range", "the slice ahead of its own lies after the year 9999")
+                errors.reject(batch, beyond, "out_of_range", "the slice ahead of its own lies after the year 9999")
             if beyond.any() or not timed.all():
                 values = np.where(timed & ~beyond, values, np.nan)
         rows, moments = self._ticks(ticks)
@@ -229,7 +229,7 @@ class SliceMeans(ValueTask):
             )  # fmt: skip
             parts.append(tuple(one[:found] for one in out))
         if batch is not None:
-            dead.reject(batch, late, "late", "its slice has ended")
+            errors.reject(batch, late, "late", "its slice has ended")
         slot, tick, number, is_open, means = (np.concatenate(one) for one in zip(*parts, strict=True))
         place = number + np.where(is_open, self.ahead, 0)
         columns = {

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import with_timer_ordinals
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.jit import kernel
@@ -264,11 +264,11 @@ class SlidingTotals(KeyedTask, ReadableState):
             table = table.append_column(name, column)
         return table.drop_columns(["ring", "known"])
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         raise AssertionError("rows and ticks go through advance")
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         rows = 0 if batch is None else batch.num_rows
         values = np.empty((len(self.totals), rows), np.int64)

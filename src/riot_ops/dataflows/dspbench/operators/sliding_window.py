@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.index import distinct_slots
 from riot_ops.kernels.arrays.rows import take_rows
@@ -185,14 +185,14 @@ class SlidingWindow(KeyedTask):
             "words": StateField("int64", INITIAL_CAPACITY * max(1, len(self.fields)), growable=True),
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         column = batch.column("event_time")
         if not column.null_count:
             return batch
-        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "a time window needs an event time")
+        errors.reject(batch, np.asarray(column.is_null()), "no_event_time", "a time window needs an event time")
         return batch.filter(column.is_valid())
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         n, width = batch.num_rows, max(1, len(self.fields))
         at, _ = microseconds(batch.column("event_time"))
         words, valid = np.zeros((n, width), np.int64), np.zeros(n, np.int64)
@@ -221,7 +221,7 @@ class SlidingWindow(KeyedTask):
         found = _slide(
             slots, at, words, valid, to_microseconds(self.window), *rings, late, rows, places, out, out_valid
         )
-        dead.reject(batch, late, "late", "a record with a later time came earlier")
+        errors.reject(batch, late, "late", "a record with a later time came earlier")
         return self._output(batch, rows[:found], places[:found], out[:found], out_valid[:found])
 
     def _output(

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Duration, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.timestamps import from_microseconds
@@ -88,7 +88,7 @@ class SyntheticEventTime(StatelessTask):
         self.check_input(schema)
         return with_field(schema, pa.field("event_time", TIMESTAMP))
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         spans, every = int_column(batch.column("seq")), to_microseconds(self.every)
         if self.stride > 1:  # skip the division if possible: it dominates the cost
             spans = spans // self.stride
@@ -99,7 +99,7 @@ class SyntheticEventTime(StatelessTask):
         beyond = spans > LATEST // max(1, every)
         times = np.where(beyond, 0, spans) * every + rest if every else np.zeros(spans.size, np.int64)
         if beyond.any():
-            dead.reject(batch, beyond, "out_of_range", "its time lies after the year 9999")
+            errors.reject(batch, beyond, "out_of_range", "its time lies after the year 9999")
             batch, times = batch.filter(pa.array(~beyond)), times[~beyond]
         return replace_column(batch, "event_time", from_microseconds(times))
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -101,11 +101,11 @@ class TimeBatchTask(PooledTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         wrong = np.zeros(batch.num_rows, np.bool_)
 
         def reject(rows: npt.NDArray[np.bool_], reason: str, message: str) -> None:
-            dead.reject(batch, rows & ~wrong, reason, message)
+            errors.reject(batch, rows & ~wrong, reason, message)
             wrong[rows] = True
 
         column = batch.column("event_time")
@@ -118,17 +118,17 @@ class TimeBatchTask(PooledTask):
                 reject(np.isinf(values), "not_finite", f"{name} is infinite")
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        closed, edges, rest = self._split_closed(batch, slots, dead, ended=False)
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
+        closed, edges, rest = self._split_closed(batch, slots, errors, ended=False)
         state["held"][0] = rest if rest.num_rows else None
         return self.results(closed, edges, state)
 
     def flush_held(
-        self, held: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+        self, held: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
     ) -> pa.RecordBatch | None:
         if not self.partial:
             return None
-        closed, edges, _ = self._split_closed(held, slots, dead, ended=True)
+        closed, edges, _ = self._split_closed(held, slots, errors, ended=True)
         state["held"][0] = None
         return self.results(closed, edges, state)
 
@@ -137,7 +137,7 @@ class TimeBatchTask(PooledTask):
         """Compute the results of closed batches; batch i is the rows from ``edges[i]`` to ``edges[i + 1]``."""
 
     def _split_closed(
-        self, pool: pa.RecordBatch, slots: Numbers, dead: DeadLetters, *, ended: bool
+        self, pool: pa.RecordBatch, slots: Numbers, errors: RejectedRecords, *, ended: bool
     ) -> tuple[pa.RecordBatch, Numbers, pa.RecordBatch]:
         """Split rows into those of closed batches, in order of closing, with the batch edges, and all other rows."""
         n = pool.num_rows
@@ -149,7 +149,7 @@ class TimeBatchTask(PooledTask):
         batch, closed_at = np.empty(n, np.int64), np.empty(n, np.int64)
         found = _assign_batches(slots, times, np.full(keys, NEVER), np.full(keys, OPEN), batch, closed_at)
         late = batch == LATE
-        dead.reject(pool, late, "late", "a later batch has begun")
+        errors.reject(pool, late, "late", "a later batch has begun")
         closing = np.arange(found) if ended else closed_at[:found]
         at = np.where(late, OPEN, closing[np.maximum(batch, 0)]) if found else batch
         out, rest = np.flatnonzero(at != OPEN), np.flatnonzero((at == OPEN) & ~late)

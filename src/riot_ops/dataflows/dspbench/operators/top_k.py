@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from riot_ops.core.casting import plain_type
 from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Count
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int64_column, int_column, readonly, valid_mask
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries, dictionary_codes
@@ -150,16 +150,16 @@ class TopK(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None)}
 
-    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords) -> pa.RecordBatch:
         raise AssertionError("rows and ticks go through advance")
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         before, passed = self._tick_numbers(np.array([ticks.start, ticks.end]), ticks).tolist()
         # between two ticks, no held row is due, and only those of the keys of the batch are looked at
         keys = np.unique(slots) if passed == before else np.arange(len(state["held"]))
-        rows = self._rows_to_rank(batch, slots, state, keys, ticks, dead)
+        rows = self._rows_to_rank(batch, slots, state, keys, ticks, errors)
         if rows is None:
             return None, None
         slot, tick = (int_column(rows.column(name)) for name in (SLOT, TICK))
@@ -206,7 +206,13 @@ class TopK(KeyedTask):
         return np.where(times == NEVER, 0, (times - ticks.origin) // to_microseconds(self.every))
 
     def _rows_to_rank(
-        self, batch: pa.RecordBatch | None, slots: Numbers, state: State, keys: Numbers, ticks: Ticks, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch | None,
+        slots: Numbers,
+        state: State,
+        keys: Numbers,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> pa.RecordBatch | None:
         """Return held rows of keys and new rows with slot and tick, or None; the held rows leave the state."""
         parts = []
@@ -215,14 +221,16 @@ class TopK(KeyedTask):
                 parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
                 state["held"][number] = None
         if batch is not None and batch.num_rows:
-            parts.append(self._pending_rows(batch, slots, ticks, dead))
+            parts.append(self._pending_rows(batch, slots, ticks, errors))
         return (
             concat_batches(parts if len(parts) == 1 else [decode_dictionaries(part) for part in parts])
             if parts
             else None
         )
 
-    def _pending_rows(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
+    def _pending_rows(
+        self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         """Return the rows to rank at a later tick, with slot and tick, and reject the others."""
         n = batch.num_rows
         times, timed = microseconds(batch.column("event_time"))
@@ -238,12 +246,12 @@ class TopK(KeyedTask):
         last = 0 if ticks.origin == NEVER else (LATEST - ticks.origin) // to_microseconds(self.every)
         beyond = good & (tick > last)
         if beyond.any():
-            dead.reject(batch, beyond, "out_of_range", "the tick after it lies after the year 9999")
+            errors.reject(batch, beyond, "out_of_range", "the tick after it lies after the year 9999")
             good &= ~beyond
         elif not bad:
             return rows
-        dead.reject(batch, ~timed, "no_event_time", "ranking needs an event time")
-        dead.reject(batch, late, "late", "the tick of its event time has passed")
+        errors.reject(batch, ~timed, "no_event_time", "ranking needs an event time")
+        errors.reject(batch, late, "late", "the tick of its event time has passed")
         return filter_rows(rows, good)
 
     def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Length
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.kernels.jit import kernel
@@ -209,11 +209,11 @@ class WeightedAverage(KeyedTask):
         }
         return fields if self.start is None else {**fields, "started": StateField("int64", self.window)}
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         bad = np.zeros(batch.num_rows, np.bool_)
 
         def reject(rows: npt.NDArray[np.bool_], reason: str, text: str) -> None:
-            dead.reject(batch, rows & ~bad, reason, text)
+            errors.reject(batch, rows & ~bad, reason, text)
             np.logical_or(bad, rows, out=bad)
 
         for name in dict.fromkeys((self.value, self.weight)):
@@ -225,7 +225,7 @@ class WeightedAverage(KeyedTask):
         return batch.filter(pa.array(~bad)) if bad.any() else batch
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n = batch.num_rows
         values, weights = (float_column(batch.column(name))[0] for name in (self.value, self.weight))
@@ -251,7 +251,7 @@ class WeightedAverage(KeyedTask):
             periods = _period_numbers(times, self.calendar)
             heads, period, started = state["heads"], state["period"], state["started"]
             _average_period(values, weights, times, periods, slots, heads, period, started, out, start, outcome)
-            dead.reject(batch, outcome == LATE, "late", f"the key is in a later {self.calendar}")
+            errors.reject(batch, outcome == LATE, "late", f"the key is in a later {self.calendar}")
         columns = {self.output: pa.array(out)}
         if self.start is not None:
             columns[self.start] = from_microseconds(start, batch.schema.field("event_time").type)

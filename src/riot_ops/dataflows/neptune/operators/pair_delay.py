@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Length
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
@@ -167,16 +167,16 @@ class PairDelay(KeyedTask):
             "size": StateField("int64"),
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         strange = name_codes(batch.column(self.role), ROLES) < 0
         absent = ~strange & (np.asarray(batch.column(self.time).is_null()) | ~hash_values(batch.column(self.value))[1])
-        dead.reject(batch, strange, "unknown_role", f"{self.role} must be cause or effect")
-        dead.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
+        errors.reject(batch, strange, "unknown_role", f"{self.role} must be cause or effect")
+        errors.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
         good = ~(strange | absent)
         return batch if good.all() else batch.filter(pa.array(good))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n = batch.num_rows
         roles = name_codes(batch.column(self.role), ROLES)
@@ -191,8 +191,8 @@ class PairDelay(KeyedTask):
         inputs: tuple[Any, ...] = (roles, hashes, times, numbers, slots, *queues, state["size"])
         count = int(_match(*(*inputs, delays, missed, missed_time, missed_number)))
         if count:
-            self._reject_missed(batch, missed[:count], missed_time[:count], missed_number[:count], dead)
-        dead.reject(batch, delays == UNMATCHED, "unmatched_effect", "no cause of this value waits for an effect")
+            self._reject_missed(batch, missed[:count], missed_time[:count], missed_number[:count], errors)
+        errors.reject(batch, delays == UNMATCHED, "unmatched_effect", "no cause of this value waits for an effect")
         found = delays > WAITING
         out = filter_rows(batch, found)
         place = out.schema.get_field_index(self.output)
@@ -205,7 +205,7 @@ class PairDelay(KeyedTask):
         rows: npt.NDArray[np.int64],
         times: npt.NDArray[np.int64],
         numbers: npt.NDArray[np.int64],
-        dead: DeadLetters,
+        errors: RejectedRecords,
     ) -> None:
         """Reject evicted causes with their key, time and message number."""
         keys = batch.select(list(self.by)).take(pa.array(rows))
@@ -216,7 +216,7 @@ class PairDelay(KeyedTask):
         columns = dict(zip(keys.schema.names, keys.columns, strict=True))
         order = {"seq": pa.array(numbers)} if "seq" in carried_fields(batch.schema.names) else {}
         lost = pa.RecordBatch.from_pydict({**order, **columns, self.time: when})
-        dead.reject(lost, np.arange(rows.size), "missed", f"{self.max_pending} later causes wait for an effect")
+        errors.reject(lost, np.arange(rows.size), "missed", f"{self.max_pending} later causes wait for an effect")
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

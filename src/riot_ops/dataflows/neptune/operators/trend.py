@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import NonNegative
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
 from riot_ops.kernels.arrays.exact import NO_RESTS, exact_numbers, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
@@ -265,17 +265,17 @@ class Trend(KeyedTask):
             "sums": StateField("float64", SUMS),
         }
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         values = float_column(batch.column(self.value))[0]
         absent = np.isnan(values) | np.asarray(batch.column(self.time).is_null())
         infinite = np.isinf(values) & ~absent
-        dead.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
-        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
+        errors.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
+        errors.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
         good = ~(absent | infinite)
         return batch if good.all() else batch.filter(pa.array(good))
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         n = batch.num_rows
         column = batch.column(self.time)
@@ -317,7 +317,7 @@ class Trend(KeyedTask):
                 window, names = [*window, pa.array(all_rests[a:b].copy())], [*names, "rest"]
             state["window"][s] = pa.RecordBatch.from_arrays(window, names=names)
         if late.any():
-            dead.reject(batch, late, "late", "another record of its key has a later time")
+            errors.reject(batch, late, "late", "another record of its key has a later time")
             good = ~late
             batch, counts, found, alarms = batch.filter(pa.array(good)), counts[good], found[:, good], alarms[good]
         batch = replace_column(batch, "count", pa.array(counts))

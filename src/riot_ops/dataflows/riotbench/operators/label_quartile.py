@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -107,12 +107,12 @@ class LabelQuartile(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output})
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         column = batch.column(self.value).cast(pa.large_list(pa.float64()), safe=False)
         sets = [float_column(column[row].values)[0] if column[row].is_valid else None for row in range(len(column))]
         infinite = np.array([values is not None and bool(np.isinf(values).any()) for values in sets], np.bool_)
         if infinite.any():
-            dead.reject(batch, infinite, "not_finite", f"{self.value} has an infinite value")
+            errors.reject(batch, infinite, "not_finite", f"{self.value} has an infinite value")
             batch = batch.filter(pa.array(~infinite))
             sets = [values for values, bad in zip(sets, infinite, strict=True) if not bad]
         filled = [np.empty(0) if values is None else values for values in sets]

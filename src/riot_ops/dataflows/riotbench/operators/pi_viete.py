@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, StatelessTask, register, replace_column, with_field
 
@@ -101,7 +101,7 @@ class PiViete(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output})
 
-    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def apply(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         out = np.empty(batch.num_rows)
         repeat_viete(self.iterations, self.method == "nested", out)
         return replace_column(batch, self.output, out)

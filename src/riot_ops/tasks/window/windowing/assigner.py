@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Ticks
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.core.order import next_ordinal
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
@@ -95,7 +95,9 @@ class TickingAssigner(Assigner):
     every = 0
 
     @abstractmethod
-    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
+    def absorb(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> Numbers:
         """Add rows without results, and return the slots of those that are not rejected."""
 
     @abstractmethod
@@ -103,7 +105,13 @@ class TickingAssigner(Assigner):
         """Return those of some keys that have a result, and the cells of the window at the last record of each."""
 
     def advance(
-        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
+        self,
+        task: Any,
+        batch: pa.RecordBatch | None,
+        slots: Numbers,
+        state: State,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> TimerOutput | None:
         """Add rows, and return the results that are due: where stream time passes a multiple, of keys with records."""
         done, now = 0, ticks.start
@@ -111,13 +119,13 @@ class TickingAssigner(Assigner):
         for row, time in zip(ticks.rows.tolist(), ticks.times.tolist(), strict=True):
             if now != NEVER and time // self.every > now // self.every:
                 if row > done and batch is not None:
-                    state["fresh"][self.absorb(task, batch.slice(done, row - done), slots[done:row], state, dead)] = 1
+                    state["fresh"][self.absorb(task, batch.slice(done, row - done), slots[done:row], state, errors)] = 1
                     done = row
                 found = self._due_output(task, batch, state, (now // self.every + 1) * self.every)
                 parts += [] if found is None else [found]
             now = time
         if batch is not None and done < batch.num_rows:
-            state["fresh"][self.absorb(task, batch.slice(done), slots[done:], state, dead)] = 1
+            state["fresh"][self.absorb(task, batch.slice(done), slots[done:], state, errors)] = 1
         return joined_output(parts)
 
     def _due_output(self, task: Any, batch: pa.RecordBatch | None, state: State, time: int) -> TimerOutput | None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.timestamps import microseconds
@@ -43,7 +43,9 @@ class CountWindows(Assigner):
         whole = {name: StateField("int64", 0, NONE) for name in ("begin", "until", *(f"last_{name}" for name in ORDER))}
         return {"filled": StateField("int64"), **whole}
 
-    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def run(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         """Add the rows of a batch, and return the results of filled windows (or the updates)."""
         columns = self.stat_columns(batch, task.hash_words)
         arrival = np.zeros(slots.size, np.int64)  # first and last go by arrival, not by event time

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column, replace_column
 from riot_ops.kernels.arrays.lazy_rows import AnyRows, floats, materialize, take_with_fields
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
@@ -81,7 +81,7 @@ class ReadingWindows(Assigner):
             sums = pa.array((parts[0] + parts[1]) / self._scale)
         return table.drop_columns(["rest"]).set_column(table.column_names.index("total"), "total", sums)
 
-    def run(self, task: Any, batch: AnyRows, slots: Numbers, state: State, dead: DeadLetters) -> Any:
+    def run(self, task: Any, batch: AnyRows, slots: Numbers, state: State, errors: RejectedRecords) -> Any:
         """Add the rows of a batch, and return those that end a window with its aggregates."""
         values, _ = floats(batch, self.reading)
         rows, results = np.empty(values.size, np.int64), np.empty(values.size)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField
 from riot_ops.core.parameters import as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import replace_column
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.stats.panes import NONE
@@ -58,9 +58,11 @@ class RingWindows(TickingAssigner):
             fields |= stat.ring_fields(INITIAL_ROOM if self.by_time else self.size, self.by_time)
         return fields
 
-    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def run(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with the aggregates of their windows."""
-        batch, _, emitted, cells = self._add(batch, slots, state, dead)
+        batch, _, emitted, cells = self._add(batch, slots, state, errors)
         results = task.bound_aggregates(batch.schema)
         if self.full and not emitted.all():
             batch = batch.filter(pa.array(emitted))
@@ -68,8 +70,10 @@ class RingWindows(TickingAssigner):
             batch = replace_column(batch, name, one.result(cells))
         return batch
 
-    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
-        return self._add(batch, slots, state, dead)[1]
+    def absorb(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> Numbers:
+        return self._add(batch, slots, state, errors)[1]
 
     def latest(self, state: State, due: Numbers) -> tuple[Numbers, Cells]:
         if self.by_time:
@@ -91,14 +95,14 @@ class RingWindows(TickingAssigner):
         return due, cells
 
     def _add(
-        self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch, Numbers, Any, Cells]:
         """Add the rows that are not late; return them, their slots, which have results, and the cells of these."""
         if self.by_time:
             times, _ = microseconds(batch.column("event_time"))
             late = np.zeros(slots.size, np.bool_)
             if find_late(slots, times, state["latest"], late):
-                dead.reject(batch, late, "late", "a record of its key with a later time came earlier")
+                errors.reject(batch, late, "late", "a record of its key with a later time came earlier")
                 batch, slots, times = batch.filter(pa.array(~late)), slots[~late], times[~late]
             fresh = slots[state["seen"][slots] == 0]
             state["room"][fresh] = state["at"].shape[1]

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import State, StateField
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import int_column, replace_column, valid_mask
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers
@@ -62,7 +62,9 @@ class RunningWindows(TickingAssigner):
             state[name][fresh] = initial
         state["begun"][fresh] = 1
 
-    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def run(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with their results; or only the last one of each key."""
         results = task.bound_aggregates(batch.schema)
         if self._initial:
@@ -71,7 +73,7 @@ class RunningWindows(TickingAssigner):
         if condensed and batch.column(CONDENSED).null_count == batch.num_rows:
             batch, condensed = batch.drop_columns([CONDENSED]), False
         if self.each or (self._runs and not condensed):
-            batch, cells = self._run(task, batch, slots, state, dead)
+            batch, cells = self._run(task, batch, slots, state, errors)
         else:
             batch, cells = self._last(task, batch, slots, state)
         for name, one in results.items():
@@ -79,7 +81,7 @@ class RunningWindows(TickingAssigner):
         return batch
 
     def _run(
-        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch, Cells]:
         """Add the rows one by one; return those that are not refused, or the last of each key, with their cells."""
         cells: Cells = {}
@@ -88,7 +90,7 @@ class RunningWindows(TickingAssigner):
             cells.update(stat.run(state, slots, stat.run_column(batch, key), slots))
             if REFUSED in cells:
                 refused = cells.pop(REFUSED)
-                dead.reject(batch, refused, "overflow", f"{stat.field} is too far from the mean to be squared")
+                errors.reject(batch, refused, "overflow", f"{stat.field} is too far from the mean to be squared")
                 taken = ~refused
                 batch, slots = batch.filter(pa.array(taken)), slots[taken]
                 cells = {name: cell[taken] for name, cell in cells.items()}
@@ -105,7 +107,9 @@ class RunningWindows(TickingAssigner):
                 cells.update(stat.run_last(state, slots, column, times, last))
         return batch if last is None or last.size == slots.size else batch.take(pa.array(last)), cells
 
-    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
+    def absorb(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> Numbers:
         if self._initial:
             self._begin(slots, state)
         self._last(task, batch, slots, state)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import to_microseconds
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField
 from riot_ops.core.parameters import as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.kernels.arrays.arrow import chunk_ranges, replace_column
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.stats.panes import NONE
@@ -72,17 +72,21 @@ class SlidingWindows(TickingAssigner):
         times = {name: StateField("int64", 0, NONE) for name in ("begin", "latest")}
         return {"kept": StateField("int64"), **times, **fresh, "at": self._places["at"]}
 
-    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
+    def run(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> pa.RecordBatch:
         """Add the rows of a batch, and return them with the aggregates of their windows."""
-        batch, slots, found, cells = self._add(task, batch, slots, state, dead)
+        batch, slots, found, cells = self._add(task, batch, slots, state, errors)
         if found.size < slots.size:
             batch = batch.take(pa.array(found))
         for name, one in task.bound_aggregates(batch.schema).items():
             batch = replace_column(batch, name, one.result(cells))
         return batch
 
-    def absorb(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> Numbers:
-        return self._add(task, batch, slots, state, dead)[1]
+    def absorb(
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
+    ) -> Numbers:
+        return self._add(task, batch, slots, state, errors)[1]
 
     def latest(self, state: State, due: Numbers) -> tuple[Numbers, Cells]:
         if self.by_time:
@@ -93,7 +97,7 @@ class SlidingWindows(TickingAssigner):
         return due[found], cells
 
     def _add(
-        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters
+        self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State, errors: RejectedRecords
     ) -> tuple[pa.RecordBatch, Numbers, Numbers, Cells]:
         """Add the rows that are not late; return them, their slots, which have results, and the cells of these."""
         times = np.zeros(slots.size, np.int64)
@@ -102,7 +106,7 @@ class SlidingWindows(TickingAssigner):
             times, _ = microseconds(batch.column("event_time"))
             late = np.zeros(slots.size, np.bool_)
             if find_late(slots, times, state["latest"], late):
-                dead.reject(batch, late, "late", "a record of its key with a later time came earlier")
+                errors.reject(batch, late, "late", "a record of its key with a later time came earlier")
                 batch, slots, times = batch.filter(pa.array(~late)), slots[~late], times[~late]
         columns = self.stat_columns(batch, task.hash_words)
         order = np.argsort(slots, kind="stable")

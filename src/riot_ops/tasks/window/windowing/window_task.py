@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import Clock, Ticks
-from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Duration, as_timedelta
+from riot_ops.core.rejected_records import RejectedRecords
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import NO_SECRET
@@ -243,23 +243,23 @@ class WindowTask(KeyedTask, ReadableState):
         """Return the open windows (panes or sessions) as a list per key, with start and cells of each."""
         return self.assigner.decode_state(table)
 
-    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         if self.timed and not isinstance(self.assigner, TimeAssigner) and batch.column("event_time").null_count:
             untimed = np.asarray(batch.column("event_time").is_null())
-            dead.reject(batch, untimed, *REJECTIONS[UNTIMED])
+            errors.reject(batch, untimed, *REJECTIONS[UNTIMED])
             batch = batch.filter(pa.array(~untimed))
         if self.emit == "update" and CONDENSED in batch.schema.names:
             kept = ~self._infinite(batch)
             if not kept.all():
-                self._reject_infinite(batch.drop_columns([CONDENSED]), dead)
+                self._reject_infinite(batch.drop_columns([CONDENSED]), errors)
                 batch = batch.filter(pa.array(kept))
             return batch
-        return self._reject_infinite(batch, dead)
+        return self._reject_infinite(batch, errors)
 
-    def _reject_infinite(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def _reject_infinite(self, batch: pa.RecordBatch, errors: RejectedRecords) -> pa.RecordBatch:
         for name in self._checked:
             if pa.types.is_floating(batch.schema.field(name).type):
-                batch = reject_infinite(batch, name, dead)
+                batch = reject_infinite(batch, name, errors)
         return batch
 
     def _infinite(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -271,10 +271,10 @@ class WindowTask(KeyedTask, ReadableState):
         return found
 
     def update(
-        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, errors: RejectedRecords
     ) -> pa.RecordBatch:
         assigner = cast("CountWindows | RingWindows | ReadingWindows | RunningWindows | SlidingWindows", self.assigner)
-        return assigner.run(self, batch, slots, state, dead)
+        return assigner.run(self, batch, slots, state, errors)
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if self.emit != "update" or self.ttl is not None:  # a ttl runs from each record
@@ -286,16 +286,21 @@ class WindowTask(KeyedTask, ReadableState):
         return self.assigner.merged(state, other) if isinstance(self.assigner, RunningWindows) else None
 
     def advance(
-        self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
+        self,
+        batch: pa.RecordBatch | None,
+        slots: npt.NDArray[np.int64],
+        state: State,
+        ticks: Ticks,
+        errors: RejectedRecords,
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         if isinstance(self.assigner, TickingAssigner):
-            return None, self.assigner.advance(self, batch, slots, state, ticks, dead)
+            return None, self.assigner.advance(self, batch, slots, state, ticks, errors)
         assert isinstance(self.assigner, TimeAssigner)
         bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
         batch_results, timer_results = self.assigner.run(self, batch, slots, state, ticks, bad)
         if batch is not None:
             for code, (reason, text) in REJECTIONS.items():
-                dead.reject(batch, bad == code, reason, text)
+                errors.reject(batch, bad == code, reason, text)
         return batch_results, timer_results
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.core.dead_letters import MAX_ROWWISE, json_text, records_as_json
+from riot_ops.core.rejected_records import MAX_ROWWISE, json_text, records_as_json
 
 HARD = st.sampled_from(["", "a,b", 'say "no"', "back\\slash", "line\nbreak", "\x00", "\x1f", "\x7f", "ü € 😀", None])
 

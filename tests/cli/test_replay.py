@@ -9,7 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.cli.dead_letters import replay_errors
+from riot_ops.cli.replay import replay_errors
 from tests.cli.commands import call, failure
 
 

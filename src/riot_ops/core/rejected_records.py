@@ -1,4 +1,4 @@
-"""Dead letters: the records that a task rejects, each with a reason and its original text."""
+"""The records that a task rejects, each with a reason and its original text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riot_ops.core.casting import can_cast, cast_or_null, is_text, to_python
 from riot_ops.core.errors import escape_surrogates, value_text
 from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 
-__all__ = ["DeadLetters", "json_text", "records_as_json"]
+__all__ = ["RejectedRecords", "json_text", "records_as_json"]
 
 ENCODER = msgspec.json.Encoder()
 #: Types that the encoder writes without conversion.
@@ -33,7 +33,7 @@ MAX_ROWWISE = 256
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
-class DeadLetters:
+class RejectedRecords:
     """Collects the records that a task rejects, with reason and original text."""
 
     def __init__(self, task: str) -> None:
