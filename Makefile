@@ -3,6 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 CODE := src tests benchmarks examples tools conftest.py
+TESTED := tests src benchmarks README.md docs/howto
 # two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/spark_workers.py)
 WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile
 # temporary files of tests are in memory where there is room: many tests wait for the disk, few are about it
@@ -45,10 +46,13 @@ lint: setup
 
 # lint runs beside the tests, since mypy uses one core; its output comes at the end
 # so do a minute of tests on the oldest Spark: its environment is made meanwhile
+# a test that fails runs once more, alone: it may have failed only because it shared two cores; both runs are printed
 test: setup browser
 	@said=$$(mktemp); old=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
 	$(MEMORY) $(PY) tools/spark_versions.py test --short 4.0 >$$old 2>&1 & oldest=$$!; \
-	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src benchmarks README.md docs/howto; tests=$$?; \
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" $(TESTED); tests=$$?; \
+	if [ $$tests = 1 ]; then echo "test: what failed runs once more, alone"; \
+	$(MEMORY) $(PY) -m pytest --lf --maxfail 5 -m "not slow" $(TESTED); tests=$$?; fi; \
 	wait $$lint; lint=$$?; wait $$oldest; oldest=$$?; cat $$said $$old; rm $$said $$old; \
 	exit $$((tests ? tests : lint ? lint : oldest))
 
@@ -70,7 +74,7 @@ test-jars: setup
 	$(MEMORY) $(PY) tools/test_jars.py $(IF_SERVED)
 
 test-all: lint browser
-	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src benchmarks README.md docs/howto
+	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) $(TESTED)
 
 bench: setup
 	@for name in kernels keyed stats windows latency growth operators models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done

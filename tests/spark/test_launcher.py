@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import socketserver
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -17,7 +19,13 @@ from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
 from riot_ops.spark import launcher
-from riot_ops.spark.launcher import StderrFilter, archive_classes, class_archive_options, linked_spark_home
+from riot_ops.spark.launcher import (
+    StderrFilter,
+    archive_classes,
+    class_archive_options,
+    hide_closed_accumulators,
+    linked_spark_home,
+)
 
 
 @pytest.fixture
@@ -207,3 +215,15 @@ def test_spark_starts_without_standard_error(monkeypatch):
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", lambda *_: pytest.fail("started"))
     monkeypatch.setattr(launcher.os, "dup", mock.Mock(side_effect=OSError))
     launcher.start_jvm(None)
+
+
+@pytest.mark.parametrize(("error", "shown"), [(EOFError(), False), (ValueError("wrong token"), True)])
+def test_connection_that_the_jvm_closes_is_no_error(error, shown, capfd):
+    server = socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+    hide_closed_accumulators(SimpleNamespace(sparkContext=SimpleNamespace(_accumulatorServer=server)))
+    try:
+        raise error
+    except type(error):
+        server.handle_error(None, ("127.0.0.1", 1))
+    server.server_close()
+    assert ("Traceback" in capfd.readouterr().err) == shown

@@ -21,18 +21,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "StderrFilter",
     "archive_classes",
     "class_archive_options",
     "find_java",
+    "hide_closed_accumulators",
     "linked_spark_home",
     "start_jvm",
 ]
@@ -272,6 +274,20 @@ def start_jvm(conf: SparkConf) -> None:
         raise
     os.close(end)
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001
+
+
+def hide_closed_accumulators(spark: SparkSession) -> None:
+    """Keep PySpark from printing a traceback when the JVM, at the end, is the first to close their connection."""
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is None:
+        return
+    report = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError):
+            report(request, address)
+
+    server.handle_error = handle_error
 
 
 def _forward(source: int, target: int, busy: threading.Lock) -> None:

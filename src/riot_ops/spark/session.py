@@ -20,7 +20,13 @@ from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.paths import temporary_folder
 from riot_ops.runtime.memory import SMALL_BATCH_SIZE, SMALL_BUFFERING
 from riot_ops.spark.features import checkpoint_file_manager
-from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
+from riot_ops.spark.launcher import (
+    class_archive_options,
+    find_java,
+    hide_closed_accumulators,
+    linked_spark_home,
+    start_jvm,
+)
 from riot_ops.spark.session_check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 
 if TYPE_CHECKING:
@@ -257,6 +263,7 @@ def _start_session(cores: int, java_options: str, settings: Mapping[str, str]) -
     with linked_spark_home():
         start_jvm(conf)
         spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    hide_closed_accumulators(spark)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
