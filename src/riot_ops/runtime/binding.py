@@ -210,6 +210,73 @@ class ReadableStreams:
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def plot(
+        self,
+        stream: str | None = None,
+        value: str | None = None,
+        *,
+        by: str | tuple[str, ...] | None = None,
+        time: str = "event_time",
+        max_lines: int = 10,
+        y_label: str | None = None,
+        ax: Any = None,
+    ) -> Any:
+        """Draw the records of a stream as lines over event time, by matplotlib (``pip install 'riot-ops[plot]'``).
+
+        A line of more than 5,000 points is drawn by the lowest and the highest of each part of it; a null is a gap.
+        Records without event time are drawn over their numbers (``seq``).
+
+        Parameters
+        ----------
+        stream : str, optional
+            By default the only one that can be read.
+        value : str, optional
+            Field with the numbers; by default ``value``, or else the first field of floating point numbers that is not
+            part of the key, or else the first with numbers.
+        by : str or tuple of str, optional
+            Fields whose values get a line each; by default the key of the step that made the stream, or of the nearest
+            keyed step before it. ``()`` draws one line.
+        time : str, default "event_time"
+            Field with times or numbers for the horizontal axis.
+        max_lines : int, >= 1, default 10
+            Maximum number of lines: those of the keys with most records. If there are more, the title says so.
+        y_label : str, optional
+            Label of the axis of values, such as ``"temperature (°C)"``; by default the name of the field, with the
+            text ``unit`` of its metadata in Arrow.
+        ax : matplotlib Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+
+        Returns
+        -------
+        matplotlib Axes
+
+        Raises
+        ------
+        ConfigError
+            If the stream is not clear, or a field is missing or has no numbers.
+        KeyError
+            If the stream cannot be read.
+        MissingExtraError
+            Without matplotlib.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("rooms")
+        >>> readings = flow.source("readings", {"room": "string", "value": "double"})
+        >>> _ = readings.key_by("room").apply(ro.tasks.KalmanFilter(), id="smooth").to("out")
+        >>> result = flow.run([{"room": room, "value": 20.5} for room in ("hall", "attic", "hall")])
+        >>> ax = result.plot()
+        >>> [line.get_label() for line in ax.lines], ax.get_ylabel(), ax.get_title()
+        (['hall', 'attic'], 'value', 'smooth')
+        """
+        from riot_ops.runtime.stream_plot import default_stream, plot_table, stream_key
+
+        name = default_stream(self) if stream is None else stream
+        table = self[name]
+        key = stream_key(self.flow, name, table.column_names)
+        return plot_table(table, name, key, value=value, by=by, time=time, max_lines=max_lines, y_label=y_label, ax=ax)
+
 
 def read_stream(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
     """Read all records of a stream from a sink that supports it; KeyError if none does."""

@@ -55,6 +55,7 @@ def public_callables() -> list[Callable[..., Any]]:
     found += [import_module("riot_ops").map, import_module("riot_ops").filter]  # not in __all__, as Python has its own
     found += [one for module in modules for one in _public(module)]
     found += import_module("riot_ops.dataflows").BUILDERS.values()
+    found.append(import_module("riot_ops.runtime.binding").ReadableStreams.plot)  # of results, runs and queries
     for classes in (CLASSES, *((SPARK_CLASSES,) if spark else ())):
         for module, methods in classes.items():
             for name, verbs in methods.items():
