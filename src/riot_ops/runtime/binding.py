@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
 from riot_ops.runtime.spark_schema import to_arrow_schema
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["ReadableStreams", "bind_sinks", "bind_sources", "end_sinks", "read_stream", "sinks_by_node"]
 
@@ -219,8 +222,8 @@ class ReadableStreams:
         time: str = "event_time",
         max_lines: int = 10,
         y_label: str | None = None,
-        ax: Any = None,
-    ) -> Any:
+        ax: Axes | None = None,
+    ) -> Axes:
         """Draw the records of a stream as lines over event time, by matplotlib (``pip install 'riot-ops[plot]'``).
 
         A line of more than 5,000 points is drawn by the lowest and the highest of each part of it; a null is a gap.

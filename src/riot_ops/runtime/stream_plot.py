@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from riot_ops.core.order import is_ordinal
 from riot_ops.core.parameters import as_names
 from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["default_stream", "plot_table", "stream_key"]
 
@@ -73,8 +76,8 @@ def plot_table(
     time: str,
     max_lines: int,
     y_label: str | None,
-    ax: Any,
-) -> Any:
+    ax: Axes | None,
+) -> Axes:
     """Draw the records of a stream; see :meth:`riot_ops.runtime.binding.ReadableStreams.plot`."""
     check_count(max_lines=max_lines)
     by = key if by is None else as_names(by)
@@ -117,12 +120,13 @@ def plot_table(
             handles,
             ["-"] * len(handles),
             ncols=1 + (len(handles) - 1) // 15,
+            title="-",
             fontsize="small",
+            title_fontsize="small",
             loc="upper left",
             bbox_to_anchor=(1.01, 1.0),  # beside the lines
             borderaxespad=0.0,
         )
-        legend.set_title(_text(", ".join(by)), prop={"size": "small"})
         for text, label in zip((legend.get_title(), *legend.get_texts()), (", ".join(by), *labels), strict=True):
             text.set(text=_text(label), parse_math=False)
     if not handles:
@@ -149,14 +153,14 @@ def _value_field(table: pa.Table, title: str, by: tuple[str, ...], time: str) ->
         for field in table.schema
         if field.name not in (*by, time, *TIMES, "seq") and not is_ordinal(field.name) and _is_number(field.type)
     ]
-    first = [field.name for field in fields if field.name == "value"]
-    floating = [f.name for f in fields if pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)]
+    first: list[str] = [field.name for field in fields if field.name == "value"]
+    floating: list[str] = [f.name for f in fields if pa.types.is_floating(f.type) or pa.types.is_decimal(f.type)]
     if not fields:
         raise ConfigError(
             f"plot: the stream {title!r} has no field with numbers; its fields are "
             f"{', '.join(f'{f.name} ({f.type})' for f in table.schema)}"
         )
-    return (first or floating or [fields[0].name])[0]
+    return (first or floating or [str(fields[0].name)])[0]
 
 
 def _numbers(table: pa.Table, title: str, name: str) -> F64:
@@ -215,8 +219,8 @@ def _lines(table: pa.Table, by: tuple[str, ...], max_lines: int) -> tuple[list[n
 
 
 def _key_text(value: pa.Scalar) -> str:
-    found = value.as_py()
-    return "null" if found is None else found if isinstance(found, str) else str(found)
+    found: Any = value.as_py()
+    return "null" if found is None else str(found)
 
 
 def _thinned(y: F64) -> npt.NDArray[np.int64]:

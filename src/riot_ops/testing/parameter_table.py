@@ -31,7 +31,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "asks": ("tuple of str", "Fields whose rates a record asks for without adding to them."),
     "average": ("str", "Field with an average."),
     "average_window": ("int", "Number of values per average."),
-    "ax": ("Any", "Axes of matplotlib to draw on."),
+    "ax": ("Axes", "Axes of matplotlib to draw on."),
     "backend": ("Backend", "What runs the steps of shared dataflows."),
     "base": ("float", "Rate between bursts."),
     "baseline": ("'min' or 'first' or 'mean'", "Which value of the window a trend is compared with."),
