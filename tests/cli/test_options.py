@@ -85,6 +85,8 @@ RUN = {
     "--models": ("m", "models", "m"),
     "--broker": ("memory://b", "broker", "memory://b"),
     "--servers": (None, "servers", True),
+    "--live": (None, "live", "http://127.0.0.1"),
+    "--live-report": ("last.html", "live_report", Path("last.html")),
     "--log-json": ("log.jsonl", "log_json", "log.jsonl"),
     "--verbose": (None, "verbose", True),
 }

@@ -22,6 +22,7 @@ from rich.table import Table
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.cli.feed import Feed
+from riot_ops.cli.live_page import LivePage
 from riot_ops.cli.mqtt_feed import MQTTFeed, split_login
 from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_log
 from riot_ops.cli.riotbench_plots import draw_sensor
@@ -122,9 +123,14 @@ class Job:
     start: int | None = None
     verbose: bool = False
     log_json: str | None = None
+    live: str | None = None
+    live_report: Path | None = None
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
     _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
+    _page: LivePage = field(
+        default_factory=lambda: LivePage(None, None, Console(quiet=True)), init=False, repr=False, compare=False
+    )
     #: How a run in process gathers records without --buffering, and options that this kind of job refuses.
     default_buffering: ClassVar[Buffering | None] = None
     unsupported_options: ClassVar[tuple[str, ...]] = ()
@@ -270,7 +276,11 @@ class Job:
                 raise
 
     def _run(self, console: Console) -> Summary:
-        with show_log(verbose=self.verbose, json_lines=self.log_json), announce_interrupts(console):
+        with (
+            show_log(verbose=self.verbose, json_lines=self.log_json),
+            announce_interrupts(console),
+            LivePage(self.live, self.live_report, console) as self._page,
+        ):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):
@@ -438,20 +448,29 @@ class Job:
             self.summary = summary  # kept if the run is interrupted
             progress.show(summary)
 
+        options: dict[str, Any] = {
+            "sinks": self.sink(),
+            "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
+            "restart": self.restart,
+            "overwrite": self.overwrite,
+            "batch_size": self.batch_size,
+            "buffering": self.buffering or self.default_buffering,
+            "cores": self.cores,
+            "progress": show,
+        }
         with self.concurrent_work():
-            result = flow.run(
-                source=source,
-                sinks=self.sink(),
-                checkpoint=None if self.checkpoint is None else str(self.checkpoint),
-                restart=self.restart,
-                overwrite=self.overwrite,
-                batch_size=self.batch_size,
-                buffering=self.buffering or self.default_buffering,
-                cores=self.cores,
-                progress=show,
-            )
-            self.summary = result.summary
-        _show_restart(result.restart, console)
+            if not self._page.wanted:
+                result = flow.run(source, **options)
+                self.summary = result.summary
+                _show_restart(result.restart, console)
+                return
+            run = flow.launch(source, **options)
+            try:
+                with self._page.watch(run):
+                    run.wait()
+            finally:
+                self.summary = run.summary
+        _show_restart(run.restart, console)
 
     def _run_spark(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
         log = self.folder / "spark.log"
@@ -484,7 +503,8 @@ class Job:
             progress.show(running.summary, f"micro-batch {last} ms" if last is not None else "first micro-batch …")
 
         try:
-            with self.concurrent_work(spark):
+            watching = self._page.watch(query) if self._page.wanted else contextlib.nullcontext()
+            with self.concurrent_work(spark), watching:
                 query.wait(progress=show)
         finally:
             self.summary = query.summary

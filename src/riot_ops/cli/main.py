@@ -20,6 +20,7 @@ from riot_ops.cli import plan as cli_plan
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
 from riot_ops.cli import warm as cli_warm
+from riot_ops.cli.live_option import LiveCommand
 from riot_ops.cli.plan import build_dataflow
 from riot_ops.cli.plugins import add_plugins
 from riot_ops.cli.run import TaskCode
@@ -59,7 +60,7 @@ def options(
     """IoT streaming operators, in process and on Spark."""
 
 
-app.command("run", epilog=cli_run.EXAMPLES)(cli_run.run)
+app.command("run", epilog=cli_run.EXAMPLES, cls=LiveCommand)(cli_run.run)
 
 
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")

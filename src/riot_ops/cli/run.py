@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ TaskCode = Annotated[str | None, typer.Argument(help="For micro: code of the tas
 #: Parameters of the command that jobs get otherwise, or not at all.
 NOT_OF_JOBS = ("name", "task", "input", "settings", "list_names", "as_json")
 INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "For train"
+WATCHING = "Watching"
 
 EXAMPLES = """**Examples**
 
@@ -51,6 +53,8 @@ EXAMPLES = """**Examples**
 `riot-ops run wc --input books.txt` · DSPBench's word count over a text file
 
 `riot-ops run fd --messages 1000000 --set window=10 --set threshold=0.98` · fraud detection with other parameters
+
+`riot-ops run stats --live --live-report last.html` · watch the run in a browser, and keep its last state
 
 `riot-ops run --list` · list the applications
 
@@ -213,13 +217,37 @@ def run(
     servers: Annotated[
         bool, _option(STORES, "Start Mosquitto and Azurite, and use them as stores and broker.", "--servers")
     ] = False,
+    live: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[=PORT or URL]",
+            rich_help_panel=WATCHING,
+            help="Show the run in the browser, on this machine, at a free port or that one; other addresses need a "
+            "token in RIOT_OPS_LIVE_TOKEN.",
+        ),
+    ] = None,
+    live_report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=WATCHING,
+            help="Keep what the live page shows at the end, also after Ctrl-C or a failure, as one HTML file.",
+        ),
+    ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also print what the run logs: connections, commits, rejects, lag.")
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            rich_help_panel=WATCHING,
+            help="Also print what the run logs: connections, commits, rejects, lag.",
+        ),
     ] = False,
     log_json: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
+            rich_help_panel=WATCHING,
             help="Write log messages, and the progress after each commit, to a file as one JSON object per line; "
             "- is standard error.",
         ),

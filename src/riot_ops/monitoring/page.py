@@ -14,13 +14,19 @@ import msgspec
 __all__ = ["page", "report", "security_policy"]
 
 KEPT = '<script type="application/json" id="kept">null</script>'
+PROOF = '<meta name="proof" content="">'
 #: Of a document that is a file: what a server says in a header.
 META = '<meta http-equiv="Content-Security-Policy" content="{}">'
 
 
+def page(proof: str | None = None) -> str:
+    """Return the page with its styles and scripts in it; with ``proof`` it offers actions, and sends that with them."""
+    text = _template()
+    return text if proof is None else text.replace(PROOF, PROOF.replace('""', f'"{proof}"'), 1)
+
+
 @functools.cache
-def page() -> str:
-    """Return the page with its styles and scripts in it."""
+def _template() -> str:
     folder = files("riot_ops.monitoring")
     text = folder.joinpath("page.html").read_text(encoding="utf-8")
     for mark, name in (("/*UPLOT-CSS*/", "uPlot.min.css"), ("/*UPLOT-JS*/", "uPlot.iife.min.js")):

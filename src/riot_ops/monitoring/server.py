@@ -1,4 +1,4 @@
-"""The HTTP server of the live page: the page, its events, and metrics, on loopback or with a token."""
+"""The HTTP server of the live page: the page, its events, metrics, and actions, on loopback or with a token."""
 
 from __future__ import annotations
 
@@ -9,30 +9,53 @@ import http.cookies
 import socket
 import threading
 import time
+from collections.abc import Callable
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from riot_ops.core.checks import is_loopback
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.paths import write_atomic
 from riot_ops.core.secret import Secret, check_secret
-from riot_ops.monitoring.monitor import Monitor
 from riot_ops.monitoring.page import page, report, security_policy
 from riot_ops.monitoring.prometheus import CONTENT_TYPE, metrics_text
 
-__all__ = ["LiveServer"]
+__all__ = ["LiveServer", "Watched"]
 
 #: Readers of events at one time; how long a reader may leave its connection unread; time between looks for news.
 MAX_READERS, WRITE_SECONDS, POLL_SECONDS = 200, 10.0, 0.1
 #: A comment to an idle reader, so that a connection that is gone is noticed.
 KEEP_ALIVE_SECONDS = 15.0
-COOKIE = "riot_ops_token"
+#: How long the end waits for readers to get the last look; bytes of a request for an action.
+END_SECONDS, MAX_ACTION_BYTES = 1.0, 4 << 20
+PATHS = ("/", "/events", "/state.json", "/metrics")
+
+Action = Callable[[dict[str, Any]], Any]
+
+
+class Watched(Protocol):
+    """What a server shows: a :class:`~riot_ops.monitoring.Monitor` or one of shared dataflows."""
+
+    version: int
+
+    @property
+    def active(self) -> bool:
+        """Whether more looks follow."""
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is known."""
+
+    def events(self, seen: int) -> tuple[int, bytes]:
+        """Return what a reader lacks that has seen a version, and the version that it then has."""
+
+    def stop(self) -> None:
+        """Look a last time."""
 
 
 class LiveServer:
@@ -43,12 +66,16 @@ class LiveServer:
 
     Parameters
     ----------
-    monitor : Monitor
+    monitor : Monitor, optional
+        What it shows; without one the page waits for :meth:`watch`, so that it has its address before a run begins.
     url : str, default "http://127.0.0.1"
         Address to serve on, with a port unless a free one will do. One that other machines reach needs ``token``.
     token : Secret, optional
         What a reader has to give: as ``?token=…`` in the address of the page, or in the header
         ``Authorization: Bearer …``.
+    actions : function, optional
+        Carries out what readers ask for with ``POST /actions``: gets the JSON object, and returns JSON-able data or
+        raises :class:`~riot_ops.core.errors.RiotError`. Needs ``token``. Without it nothing can be changed over HTTP.
 
     Raises
     ------
@@ -58,16 +85,25 @@ class LiveServer:
         If the address is in use.
     """
 
-    def __init__(self, monitor: Monitor, url: str = "http://127.0.0.1", token: Secret | None = None) -> None:
-        self.monitor = monitor
+    def __init__(
+        self,
+        monitor: Watched | None = None,
+        url: str = "http://127.0.0.1",
+        token: Secret | None = None,
+        actions: Action | None = None,
+    ) -> None:
+        self.watched = monitor
+        self.actions = actions
         host, port = _host_and_port(url)
         secret = check_secret("the live page", "token", token)
         self.token = None if secret is None else secret.reveal()
         if self.token is None and not is_loopback(host):
             raise ConfigError(f"url={url!r} can be reached from other machines: give a token, or leave url out")
+        if self.token is None and actions is not None:
+            raise ConfigError("actions need a token: other users of this machine reach the page, too")
         self.host = host
         self.closing = threading.Event()
-        self.readers = threading.Semaphore(MAX_READERS)
+        self.readers = _Readers()
         try:
             self._server = _Server(self, (host, port))
         except OSError as error:
@@ -86,15 +122,28 @@ class LiveServer:
         name = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{name}:{self.port}/"
 
+    @property
+    def monitor(self) -> Watched:
+        """What it shows; :class:`~riot_ops.core.errors.StateError` before the first :meth:`watch`."""
+        if self.watched is None:
+            raise StateError("the live page has nothing to show yet: the run has not begun")
+        return self.watched
+
+    def watch(self, monitor: Watched) -> None:
+        """Show a monitor from now on; open pages follow."""
+        self.watched = monitor
+
     def save(self, path: str | Path) -> None:
         """Write the page with what it shows now to a file, which needs no server."""
         write_atomic(Path(path), report(self.monitor.state()).encode())
 
     def close(self) -> None:
-        """Stop serving and looking; may be called twice."""
-        self.monitor.stop()
+        """Look a last time, send that to the readers, and stop serving; may be called twice."""
+        if self.watched is not None:
+            self.watched.stop()
         if not self.closing.is_set():
             self.closing.set()
+            self.readers.wait_until_gone(END_SECONDS)
             self._server.shutdown()
             self._server.server_close()
 
@@ -116,6 +165,31 @@ class LiveServer:
             return True
         name = urlsplit(f"//{header or ''}").hostname or ""
         return name in ("localhost", self.host) or is_loopback(name)
+
+
+class _Readers:
+    """Counts the connections that get events."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def enter(self) -> bool:
+        """Add a reader, unless there are too many."""
+        with self._changed:
+            if self._count >= MAX_READERS:
+                return False
+            self._count += 1
+            return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait_until_gone(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0, seconds)
 
 
 class _Server(ThreadingHTTPServer):
@@ -141,40 +215,86 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         live = self.server.live
         url = urlsplit(self.path)
+        given = parse_qs(url.query).get("token", [])
         if not live.accepts_host(self.headers.get("Host")):
             self._answer(HTTPStatus.FORBIDDEN, "this server is asked for by another name\n")
-        elif not self._is_allowed(parse_qs(url.query)):
+        elif not (self._has_cookie() or self._has_token(*given)):
             self._answer(HTTPStatus.UNAUTHORIZED, "open the address with ?token=…\n", {"WWW-Authenticate": "Bearer"})
-        elif url.path == "/" and "token" in parse_qs(url.query):
-            cookie = f"{COOKIE}={_cookie_value(live.token)}; HttpOnly; SameSite=Strict; Path=/"
+        elif url.path == "/" and given:
+            cookie = f"{self._cookie_name()}={_digest(live.token, 'cookie')}; HttpOnly; SameSite=Strict; Path=/"
             self._answer(HTTPStatus.SEE_OTHER, "", {"Location": "/", "Set-Cookie": cookie})
         elif url.path == "/":
             headers = {"Content-Security-Policy": security_policy()}
-            self._answer(HTTPStatus.OK, page(), headers, "text/html; charset=utf-8")
-        elif url.path == "/state.json":
-            self._answer(HTTPStatus.OK, msgspec.json.encode(live.monitor.state()), {}, "application/json")
-        elif url.path == "/metrics":
-            self._answer(HTTPStatus.OK, metrics_text(live.monitor.state()), {}, CONTENT_TYPE)
+            proof = None if live.actions is None else _digest(live.token, "action")
+            self._answer(HTTPStatus.OK, page(proof), headers, "text/html; charset=utf-8")
         elif url.path == "/events":
             self._send_events()
+        elif url.path not in PATHS:
+            self._answer(HTTPStatus.NOT_FOUND, f"there are {', '.join(PATHS)}\n")
+        elif live.watched is None:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "the run has not begun\n", {"Retry-After": "1"})
+        elif url.path == "/state.json":
+            self._answer(HTTPStatus.OK, msgspec.json.encode(live.watched.state()), {}, "application/json")
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "there are /, /events, /state.json and /metrics\n")
+            self._answer(HTTPStatus.OK, metrics_text(live.watched.state()), {}, CONTENT_TYPE)
 
     do_HEAD = do_GET  # noqa: N815 (a name of the standard library)
 
-    def _is_allowed(self, query: dict[str, list[str]]) -> bool:
+    def do_POST(self) -> None:
+        """Carry out an action, for the page itself or who has the token; pages of other sites can ask for none."""
+        live, path = self.server.live, urlsplit(self.path).path
+        self.close_connection = True  # the request may have a body that is not read
+        length = self.headers.get("Content-Length", "")
+        if path != "/actions" or live.actions is None:
+            known = path in PATHS
+            status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
+            self._answer(status, "nothing can be changed here\n", {"Allow": "GET, HEAD"} if known else None)
+        elif not live.accepts_host(self.headers.get("Host")):
+            self._answer(HTTPStatus.FORBIDDEN, "this server is asked for by another name\n")
+        elif not (self._has_token() or self._has_cookie()):
+            self._answer(HTTPStatus.UNAUTHORIZED, "a token is needed\n", {"WWW-Authenticate": "Bearer"})
+        elif not self._is_own_request():
+            self._answer(HTTPStatus.FORBIDDEN, "another site asks for this\n")
+        elif self.headers.get_content_type() != "application/json":
+            self._answer(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request is application/json\n")
+        elif not (length.isascii() and length.isdigit()):
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "a request needs its Content-Length\n")
+        elif int(length) > MAX_ACTION_BYTES:
+            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {MAX_ACTION_BYTES} bytes\n")
+        else:
+            status, answer = _carry_out(live.actions, self.rfile.read(int(length)))
+            self._answer(status, msgspec.json.encode(answer, enc_hook=str), {}, "application/json")
+
+    def _is_own_request(self) -> bool:
+        """Whether the page asks, which knows a proof that other sites cannot read; or a client with the token."""
+        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
+        own = origin is not None and urlsplit(origin).netloc == self.headers.get("Host")
+        if (origin is not None and not own) or site != "same-origin":
+            return False
+        given = self.headers.get("X-Riot-Ops-Proof", "").encode("latin-1", "replace")
+        proof = _digest(self.server.live.token, "action").encode()
+        return self._has_token() or (own and hmac.compare_digest(given, proof))
+
+    def _has_token(self, *given: str) -> bool:
+        """Whether the token is among those given, or in the header; True if none is needed."""
         token = self.server.live.token
         if token is None:
             return True
-        scheme, _, given = (self.headers.get("Authorization") or "").partition(" ")
+        scheme, _, bearer = (self.headers.get("Authorization") or "").partition(" ")
+        found = [one.encode() for one in given]
+        found += [bearer.encode("latin-1")] if scheme.lower() == "bearer" else []  # as headers are read
+        return any(hmac.compare_digest(one, token.encode()) for one in found)
+
+    def _has_cookie(self) -> bool:
         cookies: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
         with contextlib.suppress(http.cookies.CookieError):
             cookies.load(self.headers.get("Cookie") or "")
-        found = [one.encode() for one in query.get("token", [])]
-        found += [given.encode("latin-1")] if scheme.lower() == "bearer" else []  # as headers are read
-        if COOKIE in cookies and hmac.compare_digest(cookies[COOKIE].value.encode(), _cookie_value(token).encode()):
-            return True
-        return any(hmac.compare_digest(one, token.encode()) for one in found)
+        found = cookies.get(self._cookie_name())
+        wanted = _digest(self.server.live.token, "cookie")
+        return found is not None and hmac.compare_digest(found.value.encode(), wanted.encode())
+
+    def _cookie_name(self) -> str:
+        return f"riot_ops_token_{self.server.live.port}"  # cookies do not distinguish ports
 
     def _answer(
         self,
@@ -201,7 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_events(self) -> None:
         """Send looks until the run or the connection ends; a slow reader misses some, and gets the whole state."""
         live = self.server.live
-        if not live.readers.acquire(blocking=False):
+        if not live.readers.enter():
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many readers\n", {"Retry-After": "5"})
             return
         try:
@@ -210,25 +330,32 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
-            if self.command == "HEAD":
-                return
-            version, sent_at = 0, time.monotonic()
-            while not live.closing.is_set():
-                if live.monitor.version != version:
-                    version, events = live.monitor.events(version)
-                    self.wfile.write(events)
-                    sent_at = time.monotonic()
-                    if not live.monitor.active:
-                        self.wfile.write(b"event: end\ndata: {}\n\n")
-                        return
-                elif time.monotonic() - sent_at > KEEP_ALIVE_SECONDS:
-                    self.wfile.write(b": still here\n\n")
-                    sent_at = time.monotonic()
-                live.closing.wait(POLL_SECONDS)
+            if self.command != "HEAD":
+                self._write_events(live)
         except OSError:
             pass  # the reader has gone, or has not read for long
         finally:
-            live.readers.release()
+            live.readers.leave()
+
+    def _write_events(self, live: LiveServer) -> None:
+        watched, version, sent_at = live.watched, 0, time.monotonic()
+        while True:
+            closing = live.closing.is_set()  # read first: the last look was before
+            if live.watched is not watched:
+                watched, version = live.watched, 0
+            if watched is not None and watched.version != version:
+                version, events = watched.events(version)
+                self.wfile.write(events)
+                sent_at = time.monotonic()
+                if not watched.active:
+                    self.wfile.write(b"event: end\ndata: {}\n\n")
+                    return
+            elif time.monotonic() - sent_at > KEEP_ALIVE_SECONDS:
+                self.wfile.write(b": still here\n\n")
+                sent_at = time.monotonic()
+            if closing:
+                return
+            live.closing.wait(POLL_SECONDS)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass  # a token could be in the address
@@ -246,6 +373,20 @@ def _host_and_port(url: str) -> tuple[str, int]:
     raise ConfigError(f"url must be like 'http://127.0.0.1:8080' or 'http://0.0.0.0', got {url!r}")
 
 
-def _cookie_value(token: str | None) -> str:
-    """Return what the browser keeps instead of the token, which may hold any characters."""
-    return hashlib.sha256(f"cookie {token}".encode()).hexdigest()
+def _digest(token: str | None, purpose: str) -> str:
+    """Return what stands for the token in a cookie or in the page, from which nobody gets the token."""
+    return hmac.new((token or "").encode(), purpose.encode(), hashlib.sha256).hexdigest()
+
+
+def _carry_out(action: Action, body: bytes) -> tuple[HTTPStatus, Any]:
+    try:
+        request = msgspec.json.decode(body)
+        if not isinstance(request, dict):
+            raise ConfigError(f"a request must be a JSON object, got {type(request).__name__}")
+        return HTTPStatus.OK, {"result": action(request)}
+    except msgspec.DecodeError as error:
+        return HTTPStatus.BAD_REQUEST, {"error": f"a request must be JSON: {error}"}
+    except RiotError as error:
+        return HTTPStatus.BAD_REQUEST, {"error": "; ".join([str(error), *getattr(error, "__notes__", ())])}
+    except Exception as error:  # a defect of an action must not end the server, nor tell secrets
+        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": type(error).__name__}

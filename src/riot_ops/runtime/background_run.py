@@ -68,7 +68,7 @@ class Run(ReadableStreams):
         self._newest: dict[str, pa.RecordBatch] = {}
         self._seen: tuple[int, ...] = ()
         self._seen_at = 0.0
-        self._begun = self._ended = False
+        self._begun = self._ended = self._abandoned = False
         self._error: BaseException | None = None
         self._stopping = threading.Event()
         job.check_interrupt = InterruptCheck(self._raise_stop, self._stopping)
@@ -82,8 +82,8 @@ class Run(ReadableStreams):
             raise
         if not self._begun:
             raise self._error or KeyboardInterrupt
-        stop = weakref.WeakMethod(self.stop)
-        atexit.register(lambda: None if (found := stop()) is None else found())
+        end = weakref.WeakMethod(self._end_with_program)
+        atexit.register(lambda: None if (found := end()) is None else found())
 
     @property
     def active(self) -> bool:
@@ -141,9 +141,20 @@ class Run(ReadableStreams):
         return self.summary
 
     def stop(self) -> None:
-        """Stop after a commit, and wait for it; the run can be continued from its checkpoint."""
+        """Stop after a commit, and wait for it; the run can be continued from its checkpoint.
+
+        Ctrl-C ends the wait; then the end of the program does not wait for the commit either.
+        """
         self._stopping.set()
-        _sleep_until(lambda: self._ended)
+        try:
+            _sleep_until(lambda: self._ended)
+        except KeyboardInterrupt:
+            self._abandoned = True
+            raise
+
+    def _end_with_program(self) -> None:
+        if not self._abandoned:
+            self.stop()
 
     def __enter__(self) -> Self:
         return self
