@@ -3,7 +3,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 CODE := src tests benchmarks examples tools conftest.py
-TESTED := tests src benchmarks README.md docs/howto
+# pages whose examples are run
+PAGES := README.md docs/start docs/howto
+TESTED := tests src benchmarks $(PAGES)
 # two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/spark_workers.py)
 WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile
 # temporary files of tests are in memory where there is room: many tests wait for the disk, few are about it
@@ -63,7 +65,7 @@ test-matrix: setup
 
 # neither Spark nor servers nor long tests, few random examples: for the work between two commits
 test-fast: setup
-	$(MEMORY) HYPOTHESIS_PROFILE=fast $(PY) -m pytest $(WORKERS) -m "not (slow or long or spark or integration)" tests src README.md docs/howto
+	$(MEMORY) HYPOTHESIS_PROFILE=fast $(PY) -m pytest $(WORKERS) -m "not (slow or long or spark or integration)" tests src $(PAGES)
 
 # the tests of one file: make test-one FILE=src/riot_ops/tasks/join/assemble_message.py
 test-one: setup

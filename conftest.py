@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -72,6 +73,16 @@ def pytest_runtest_call(item):
         raise
     finally:
         subprocess.Popen.__init__ = make
+
+
+@pytest.fixture(autouse=True)
+def page_folder(request):
+    """Run the examples of a page in a folder of their own, so that they can name files as a reader would."""
+    if not isinstance(request.node, pytest.DoctestItem) or request.node.path.suffix != ".md":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield
 
 
 SAMPLE_FOLDERS = sample_folders()

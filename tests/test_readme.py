@@ -1,4 +1,4 @@
-"""The commands of the README run, one after the other, as they stand there."""
+"""The README is short, and the commands of the page about the command run in their order, as they stand there."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from riot_ops.cli import learning_job
 from riot_ops.cli import main as cli
 from riot_ops.core.schema import TIMESTAMP
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "command_line.md").read_text(encoding="utf-8")
 #: Smaller, in this process and without servers; the commands are otherwise unchanged.
 SMALL = {"run": ("--runner", "local", "--messages", "600", "--sensors", "6"), "streams": ("--messages", "600")}
 
 
 def commands():
-    block = re.search(r"## Try it\n\n```bash\n(.*?)```", README, re.DOTALL)[1]
-    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    blocks = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
     return [words[1:] for words in lines if words[0] == "riot-ops"]
 
 
@@ -42,6 +44,15 @@ def smaller(words):
             place = words.index(option)
             del words[place : place + 2]
     return words + added
+
+
+def test_the_readme_fits_on_a_page_and_explains_its_terms():
+    assert len(README.splitlines()) <= 120
+    for term in ("dataflow", "task", "record", "stream", "window", "stream time", "rejected record", "checkpoint"):
+        first = re.search(rf"\*\*{term}\*\*", README)
+        assert first, term
+    for term, words in {"SenML": "a JSON format", "CITY": "a\ngenerated stream", "STATS": "is one of the"}.items():
+        assert words in README[README.rindex("## Try it") :], term
 
 
 @pytest.mark.long
