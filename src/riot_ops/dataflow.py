@@ -399,6 +399,17 @@ class KeyedStream(Stream):
     """A stream with a key, made by :meth:`Stream.key_by`.
 
     The tasks appended to it get its key, and so do those appended to their results, until another ``key_by``.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops import tasks as t
+    >>> flow = ro.Dataflow("devices")
+    >>> devices = flow.source("readings", schema={"device": "string", "value": "double"}).key_by("device")
+    >>> _ = flow.sink("smooth", devices.apply(t.MovingAverage(window=2), id="average"))
+    >>> rows = [{"device": "a", "value": 1.0}, {"device": "b", "value": 9.0}, {"device": "a", "value": 3.0}]
+    >>> flow.run(rows)["average"].select(["device", "value"]).to_pylist()
+    [{'device': 'a', 'value': 2.0}]
     """
 
     by: tuple[str, ...] = ()
@@ -517,7 +528,18 @@ class KeyedStream(Stream):
 
 @dataclass(frozen=True, repr=False)
 class WindowedStream:
-    """A stream with a key and a frame, made by :meth:`KeyedStream.window`; it runs nothing by itself."""
+    """A stream with a key and a frame, made by :meth:`KeyedStream.window`; it runs nothing by itself.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("pairs")
+    >>> pairs = flow.source("readings", schema={"device": "string", "value": "double"}).key_by("device").window(2)
+    >>> _ = flow.sink("out", pairs.agg(mean=("value", "mean"), most=("value", "max"), id="pairs"))
+    >>> rows = [{"device": "a", "value": 1.0}, {"device": "b", "value": 9.0}, {"device": "a", "value": 3.0}]
+    >>> flow.run(rows)["pairs"].select(["device", "mean", "most"]).to_pylist()
+    [{'device': 'a', 'mean': 2.0, 'most': 3.0}]
+    """
 
     stream: KeyedStream
     frame: Frame

@@ -77,7 +77,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Case:
-    """Parameters and an input with which the contract suite tests a task."""
+    """Parameters and an input with which the contract suite tests a task.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> words = pa.RecordBatch.from_pydict({"word": ["so", "it", None]})
+    >>> case = Case(t.RunningCount(by="word"), words, name="null key")
+    >>> case.task.session().push_batch(case.batch)["count"].to_pylist()
+    [1, 1, 1]
+    """
 
     task: Task
     batch: pa.RecordBatch
@@ -86,7 +95,19 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Operator):
-    """Base of all tasks: an :class:`~riot_ops.core.operator.Operator` that users compose and that can run by itself."""
+    """Base of all tasks: an :class:`~riot_ops.core.operator.Operator` that users compose and that can run by itself.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> kalman = t.KalmanFilter(by="device", value="temperature")
+    >>> isinstance(kalman, Task), kalman.name(), kalman.code
+    (True, 'kalman_filter', 'KAL')
+    >>> kalman.to_dict()["by"]
+    ['device']
+    >>> [round(row["temperature"], 2) for row in kalman.session().push({"device": "d1", "temperature": 21.5})]
+    [21.27]
+    """
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
@@ -209,12 +230,43 @@ class Task(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class StatelessTask(StatelessOperator, Task):
-    """A task whose output for a record depends on that record alone; subclasses define ``apply(batch, errors)``."""
+    """A task whose output for a record depends on that record alone; subclasses define ``apply(batch, errors)``.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Fahrenheit(StatelessTask):
+    ...     def requires(self):
+    ...         return {"value": "number"}
+    ...     def output_schema(self, schema):
+    ...         return with_field(schema, pa.field("value", pa.float64()))
+    ...     def apply(self, batch, errors):
+    ...         values, _ = floats(batch, "value")
+    ...         return replace_column(batch, "value", values * 1.8 + 32)
+    >>> Fahrenheit().session().push_many([{"value": 20.0}, {"value": None}])
+    [{'value': 68.0}, {'value': None}]
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterTask(FilterOperator, StatelessTask):
-    """A task that drops records and changes none; subclasses define ``passes(batch, errors)``."""
+    """A task that drops records and changes none; subclasses define ``passes(batch, errors)``.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Above(FilterTask):
+    ...     limit: float = 0.0
+    ...     def requires(self):
+    ...         return {"value": "number"}
+    ...     def passes(self, batch, errors):
+    ...         values, valid = floats(batch, "value")
+    ...         return values > self.limit
+    >>> Above(limit=20).session().push_many([{"value": 19.5}, {"value": 24.0}, {"value": None}])
+    [{'value': 24.0}]
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +275,14 @@ class SketchTask(Task):
 
     Without the secret the hash is fixed, and descriptors and kept state do not mention it. With it, state holds the
     secret's tag and continues only with the same secret.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops import tasks as t
+    >>> count = t.DistinctCount(by="room", field="badge", secret=ro.Secret.env("RIOT_OPS_HASH_SECRET"))
+    >>> isinstance(count, SketchTask), count.to_dict()["secret"]
+    (True, {'env': 'RIOT_OPS_HASH_SECRET'})
     """
 
     secret: Secret | None = None
@@ -259,6 +319,29 @@ class KeyedTask(KeyedOperator, Task):
     ----------
     by, ttl
         Key and time to live, see :class:`~riot_ops.core.operator.KeyedOperator`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Highest(KeyedTask):
+    ...     # The highest value of each key so far
+    ...     def requires(self):
+    ...         return {**super().requires(), "value": "number"}
+    ...     def output_schema(self, schema):
+    ...         return with_field(schema, pa.field("value", pa.float64()))
+    ...     def state_fields(self):
+    ...         return {"top": StateField("float64", initial=-np.inf)}
+    ...     def update(self, batch, slots, state, errors):
+    ...         values, _ = floats(batch, "value")
+    ...         out = np.empty(values.size)
+    ...         for i, slot in enumerate(slots):
+    ...             state["top"][slot] = out[i] = np.fmax(state["top"][slot], values[i])
+    ...         return replace_column(materialize(batch), "value", out)
+    >>> live = Highest(by="device").session()
+    >>> rows = [{"device": "a", "value": 2.0}, {"device": "b", "value": 1.0}, {"device": "a", "value": 1.0}]
+    >>> [row["value"] for row in live.push_many(rows)]
+    [2.0, 1.0, 2.0]
     """
 
 
@@ -272,6 +355,33 @@ class PeriodicTask(PeriodicOperator, KeyedTask):
     ----------
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from datetime import UTC, datetime, timedelta
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Silent(PeriodicTask):
+    ...     # The keys without a record in the last minute
+    ...     def clock(self):
+    ...         return Clock(timedelta(minutes=1))
+    ...     def state_fields(self):
+    ...         return {"n": StateField("int64")}
+    ...     def output_schema(self, schema):
+    ...         return pa.schema([schema.field(name) for name in (*self.by, "event_time")])
+    ...     def update(self, batch, slots, state, errors):
+    ...         np.add.at(state["n"], slots, 1)
+    ...         return batch.slice(0, 0).select([*self.by, "event_time"])
+    ...     def tick(self, keys, state, time, periods):
+    ...         silent = np.flatnonzero(state["n"] == 0)
+    ...         state["n"][:] = 0
+    ...         return TimerOutput(silent, pa.RecordBatch.from_pydict({}))
+    >>> live = Silent(by="device").session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> readings = [("a", 5), ("b", 6), ("a", 65), ("a", 121)]
+    >>> found = live.push_many({"device": d, "event_time": noon + timedelta(seconds=s)} for d, s in readings)
+    >>> [row["device"] for row in found]
+    ['b']
     """
 
 
@@ -289,7 +399,15 @@ class PooledTask(PooledOperator, KeyedTask):
 
 
 def reject_infinite(batch: AnyRows, field: str, errors: RejectedRecords) -> AnyRows:
-    """Reject the records with an infinite number in a field; return the others."""
+    """Reject the records with an infinite number in a field; return the others.
+
+    Examples
+    --------
+    >>> batch = pa.RecordBatch.from_pydict({"seq": [1, 2], "value": [1.0, float("inf")]})
+    >>> errors = RejectedRecords("check")
+    >>> reject_infinite(batch, "value", errors)["value"].to_pylist(), errors.count
+    ([1.0], 1)
+    """
     if isinstance(batch, Rows) and not batch.may_have_infinite(field):
         return batch
     values, _ = floats(batch, field)
@@ -313,6 +431,26 @@ class ValueTask(KeyedTask):
         Field for the result; by default the input field.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Highest(ValueTask):
+    ...     # The highest value of each key so far
+    ...     def output_schema(self, schema):
+    ...         return with_field(schema, pa.field(self.target, pa.float64()))
+    ...     def state_fields(self):
+    ...         return {"top": StateField("float64", initial=-np.inf)}
+    ...     def update(self, batch, slots, state, errors):
+    ...         values, _ = floats(batch, self.value)
+    ...         out = np.empty(values.size)
+    ...         for i, slot in enumerate(slots):
+    ...             state["top"][slot] = out[i] = np.fmax(state["top"][slot], values[i])
+    ...         return replace_column(materialize(batch), self.target, out)
+    >>> live = Highest(by="device", value="load", output="peak").session()
+    >>> live.push_many([{"device": "a", "load": 2.0}, {"device": "a", "load": 1.0}])
+    [{'device': 'a', 'load': 2.0, 'peak': 2.0}, {'device': 'a', 'load': 1.0, 'peak': 2.0}]
     """
 
     state_free_parameters: ClassVar[frozenset[str]] = frozenset({"output"})
@@ -354,6 +492,12 @@ def declare(tasks: Mapping[str, tuple[str, str]]) -> None:
     ----------
     tasks : mapping of str to tuple of str
         By class name, the code and the module.
+
+    Examples
+    --------
+    >>> declare({"KalmanFilter": ("KAL", "riot_ops.tasks.math.kalman_filter")})
+    >>> find_task("KAL").__name__
+    'KalmanFilter'
     """
     for name, (code, module) in tasks.items():
         _DECLARED[code] = _DECLARED[snake_case(name)] = module, name
@@ -364,6 +508,19 @@ def register(cls: T) -> T:
 
     A class that is defined again (in a reloaded module, or a notebook cell that runs again) replaces the earlier one. A
     name or code of another task raises a ConfigError.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> with isolated_tasks():
+    ...     @register
+    ...     @dataclass(frozen=True, kw_only=True)
+    ...     class Positive(FilterTask):
+    ...         code = "POS"
+    ...         def passes(self, batch, errors):
+    ...             return np.array([value is not None and value > 0 for value in batch["value"].to_pylist()])
+    ...     find_task("POS")().session().push_many([{"value": 1.0}, {"value": -1.0}])
+    [{'value': 1.0}]
     """
     if not cls.code:
         raise ConfigError(f"task {cls.__name__} cannot be registered: its code is empty")
@@ -396,7 +553,23 @@ def _is_redefinition(cls: type[Task], known: type[Task]) -> bool:
 
 @contextmanager
 def isolated_tasks() -> Iterator[None]:
-    """Undo all registrations of tasks at the end of a ``with`` block; for tests."""
+    """Undo all registrations of tasks at the end of a ``with`` block; for tests.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> with isolated_tasks():
+    ...     @register
+    ...     @dataclass(frozen=True, kw_only=True)
+    ...     class Everything(FilterTask):
+    ...         code = "ALL"
+    ...         def passes(self, batch, errors):
+    ...             return np.ones(batch.num_rows, bool)
+    >>> find_task("ALL")
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ConfigError: unknown task 'ALL'; did you mean "PAL"?
+    """
     before = dict(_REGISTRY)
     try:
         yield
@@ -406,7 +579,13 @@ def isolated_tasks() -> Iterator[None]:
 
 
 def registered_tasks() -> list[type[Task]]:
-    """Return all registered tasks, in order of category and code."""
+    """Return all registered tasks, in order of category and code.
+
+    Examples
+    --------
+    >>> [task.code for task in registered_tasks() if task.category == "Filter"][:3]
+    ['BLF', 'BLT', 'DDP']
+    """
     for module in {module for module, _ in _DECLARED.values()}:
         import_module(module)
     return sorted(set(_REGISTRY.values()), key=lambda t: (t.category, t.code))

@@ -38,7 +38,18 @@ Origin = Literal["epoch", "first"]
 
 @dataclass(frozen=True)
 class Frame:
-    """Base of frames: frozen parameters, checked at construction."""
+    """Base of frames: frozen parameters, checked at construction.
+
+    Examples
+    --------
+    >>> from riot_ops import windows as w
+    >>> isinstance(w.Tumbling("1min"), w.Frame)
+    True
+    >>> w.frame_from({"kind": "count", "size": 10})
+    Count(size=10, partial=False)
+    >>> w.Tumbling("1min").to_dict()
+    {'kind': 'tumbling', 'size': 'PT60S'}
+    """
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -84,6 +95,17 @@ class Tumbling(Frame):
     origin : "epoch" or "first", default "epoch"
         From where windows are counted: the begin of 1970 in UTC, or the first event time of the stream, which all keys
         share and which has no ``offset``. Earlier records belong to windows before it.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Tumbling("10min"), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 9, 10, 25))
+    >>> [(f"{row['window_start']:%H:%M}", row["n"]) for row in [*found, *live.flush()]]
+    [('12:00', 3), ('12:10', 1), ('12:20', 1)]
     """
 
     size: Duration
@@ -109,6 +131,17 @@ class Hopping(Frame):
         Where windows begin, less than ``every``.
     origin : "epoch" or "first", default "epoch"
         From where windows are counted, see :class:`Tumbling`.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Hopping("10min", every="5min"), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 7, 16))
+    >>> [(f"{row['window_start']:%H:%M}", row["n"]) for row in [*found, *live.flush()]]
+    [('11:55', 2), ('12:00', 3), ('12:05', 1), ('12:10', 1), ('12:15', 1)]
     """
 
     size: Duration
@@ -138,6 +171,17 @@ class Calendar(Frame):
         One unit is one window.
     tz : str, default "UTC"
         Name of the time zone in the IANA database, such as "Europe/Berlin".
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Calendar("day", tz="Europe/Berlin"), aggregates={"n": "count"}).session()
+    >>> begin = datetime(2024, 3, 30, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": begin + timedelta(hours=h)} for h in range(72))
+    >>> [row["n"] for row in [*found, *live.flush()]]
+    [23, 23, 24, 2]
     """
 
     unit: Literal["hour", "day", "week", "month", "quarter", "year"]
@@ -159,6 +203,17 @@ class Session(Frame):
     ----------
     gap : timedelta > 0 or text such as "30s"
         Distance at which a new session begins.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Session("5min"), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 20, 21, 40))
+    >>> [row["n"] for row in [*found, *live.flush()]]
+    [2, 2, 1]
     """
 
     gap: Duration
@@ -177,6 +232,17 @@ class Count(Frame):
         Records per window.
     partial : bool, default False
         Whether the end of a bounded stream emits windows that are not full.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Count(2, partial=True), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 20, 21, 40))
+    >>> [row["n"] for row in [*found, *live.flush()]]
+    [2, 2, 1]
     """
 
     size: Records
@@ -194,6 +260,17 @@ class Sliding(Frame):
         t is in the windows that end before ``t + size``.
     full : bool, default False
         Whether only full windows have results: of that many records, or a duration after the key's first record.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Sliding("10min"), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 9, 10, 25))
+    >>> [row["n"] for row in [*found, *live.flush()]]
+    [1, 2, 3, 3, 1]
     """
 
     size: Length | Duration
@@ -206,7 +283,19 @@ class Sliding(Frame):
 
 @dataclass(frozen=True)
 class Unbounded(Frame):
-    """All records of a key so far; the frame None stands for it."""
+    """All records of a key so far; the frame None stands for it.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime, timedelta
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops import windows as w
+    >>> live = t.Window(frame=w.Unbounded(), aggregates={"n": "count"}).session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> found = live.push_many({"event_time": noon + timedelta(minutes=m)} for m in (0, 3, 20))
+    >>> [row["n"] for row in [*found, *live.flush()]]
+    [1, 2, 3]
+    """
 
 
 _FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count, Sliding, Unbounded)

@@ -95,6 +95,16 @@ class Clock:
         Whether only the number of passed periods matters to the task, which then has no ``allowed_lateness``: the ticks
         contain only the moves of stream time that pass a multiple of the period. The ``ttl`` of its keys counts by
         these moves, too.
+
+    Examples
+    --------
+    >>> from datetime import timedelta
+    >>> Clock(timedelta(minutes=1), allowed_lateness=timedelta(seconds=5)).period
+    datetime.timedelta(seconds=60)
+    >>> Clock(timedelta(0))
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ConfigError: period must be longer than 0, got datetime.timedelta(0)
     """
 
     period: timedelta

@@ -31,13 +31,32 @@ EXCERPT_LENGTH = 200
 
 
 class RiotError(Exception):
-    """Base of all errors. ``code`` is stable and documented; the text may change."""
+    """Base of all errors. ``code`` is stable and documented; the text may change.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> try:
+    ...     ro.read("missing.csv")
+    ... except ro.RiotError as error:
+    ...     print(error.code)
+    riot.connector
+    """
 
     code: ClassVar[str] = "riot.error"
 
 
 class ConfigError(RiotError, ValueError):
-    """A wrong parameter, dataflow or descriptor; raised at construction."""
+    """A wrong parameter, dataflow or descriptor; raised at construction.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> t.KalmanFilter(process_noise=-1)
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ConfigError: KalmanFilter: process_noise = -1: Expected `float` > 0.0
+    """
 
     code = "riot.config"
 
@@ -46,6 +65,19 @@ class RecordError(RiotError, ValueError):
     """One record cannot be processed; it goes to the errors stream.
 
     A function given to ``ro.map`` and the like raises it, with a short ``reason``, to reject the current record.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> def celsius(row):
+    ...     if row["value"] < -273.15:
+    ...         raise ro.RecordError("below absolute zero", reason="impossible")
+    ...     return row
+    >>> live = ro.map(celsius).session()
+    >>> live.push({"value": -300.0})
+    []
+    >>> live.errors[0]["reason"], live.errors[0]["message"]
+    ('impossible', 'below absolute zero')
     """
 
     code = "riot.record"
@@ -56,7 +88,17 @@ class RecordError(RiotError, ValueError):
 
 
 class ParseError(RecordError):
-    """Text that does not follow its format."""
+    """Text that does not follow its format.
+
+    Examples
+    --------
+    >>> from riot_ops.core.errors import ParseError
+    >>> error = ParseError("expected a number", offset=3, text="12,x")
+    >>> print(error)
+    expected a number at offset 3: '12,x'
+    >>> error.reason, error.offset
+    ('malformed', 3)
+    """
 
     code = "riot.parse"
 
@@ -68,19 +110,46 @@ class ParseError(RecordError):
 
 
 class StateError(RiotError):
-    """The state belongs to another task, another version or other parameters."""
+    """The state belongs to another task, another version or other parameters.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> kept = t.MovingAverage(window=3).session().snapshot()
+    >>> t.MovingAverage(window=5).session().restore(kept)
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.StateError: the state of moving_average was written with other parameters ...
+    """
 
     code = "riot.state"
 
 
 class ModelError(RiotError, ValueError):
-    """A trained model is missing, damaged or unsuitable, or a model cannot be trained."""
+    """A trained model is missing, damaged or unsuitable, or a model cannot be trained.
+
+    Examples
+    --------
+    >>> from riot_ops import models
+    >>> models.model_from_bytes(b"no model")
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ModelError: the model is damaged or not a riot_ops model: JSON is malformed: ...
+    """
 
     code = "riot.model"
 
 
 class ConnectorError(RiotError, OSError):
-    """A source or sink failed; ``retryable`` says whether another attempt can succeed."""
+    """A source or sink failed; ``retryable`` says whether another attempt can succeed.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> error = ro.ConnectorError("mqtt://127.0.0.1:1883 does not answer", retryable=True)
+    >>> error.code, error.retryable
+    ('riot.connector', True)
+    """
 
     code = "riot.connector"
 
@@ -100,6 +169,12 @@ class MissingExtraError(RiotError, ImportError):
         The extra of ``package`` that installs it; empty if ``package`` itself does.
     package : str, default "riot-ops"
         The package to install.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> print(ro.MissingExtraError("a plot", "plot"))
+    a plot needs an optional dependency: pip install 'riot-ops[plot]'
     """
 
     code = "riot.missing_extra"

@@ -26,6 +26,12 @@ class Lookback:
         Number of messages with results of the key.
     span : timedelta, default 0
         Event time since the first result of the key.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> t.SlidingRegression(window=10).lookback()
+    Lookback(records=9, span=datetime.timedelta(0))
     """
 
     records: int = 0

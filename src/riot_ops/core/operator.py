@@ -270,6 +270,11 @@ class StateField:
     pack, unpack : functions, optional
         Of a ``json`` or ``rows`` field: convert the object to a JSON value or a record batch, and back. A key without
         rows (None) gets the initial object back.
+
+    Examples
+    --------
+    >>> StateField("float64", shape=3).dtype
+    'float64'
     """
 
     dtype: str
@@ -317,6 +322,14 @@ class TimerOutput:
     times : array of int64, shape (n,), optional
         When each row was due: a multiple of the clock's period, in microseconds; by default the multiple that stream
         time has passed. The event time of the row is the microsecond before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> due = TimerOutput(np.array([0, 2]), pa.RecordBatch.from_pydict({"mean": [1.5, 4.0]}))
+    >>> due.rows.num_rows, due.times is None
+    (2, True)
     """
 
     slots: npt.NDArray[np.int64]

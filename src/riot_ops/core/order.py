@@ -89,7 +89,16 @@ def next_ordinal(names: Iterable[str]) -> str:
 
 
 def with_next_ordinal(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with one more ordinal, for a task that derives several records from one."""
+    """Return the schema with one more ordinal, for a task that derives several records from one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from riot_ops.task import with_next_ordinal
+    >>> once = with_next_ordinal(pa.schema([pa.field("seq", pa.int64(), nullable=False), ("word", pa.string())]))
+    >>> once.names, with_next_ordinal(once).names
+    (['seq', 'word', 'ordinal'], ['seq', 'word', 'ordinal', 'ordinal_2'])
+    """
     return schema.append(pa.field(next_ordinal(schema.names), pa.int64()))
 
 
@@ -104,7 +113,16 @@ def carried_fields(names: Iterable[str]) -> list[str]:
 
 
 def with_timer_ordinals(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the ordinals of timer output."""
+    """Return the schema with the ordinals of timer output.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from riot_ops.task import with_timer_ordinals
+    >>> schema = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("mean", pa.float64())])
+    >>> with_timer_ordinals(schema).names
+    ['seq', 'mean', 'ordinal', 'ordinal_2', 'ordinal_3']
+    """
     for name in TIMER_ORDINALS:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.int64()))

@@ -34,7 +34,21 @@ PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
 class RejectedRecords:
-    """Collects the records that a task rejects, with reason and original text."""
+    """Collects the records that a task rejects, with reason and original text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> errors = RejectedRecords("check")
+    >>> batch = pa.RecordBatch.from_pydict({"seq": [7, 8], "value": [1.0, -999.0]})
+    >>> errors.reject(batch, np.array([False, True]), "out_of_range", "value = -999 is below 0")
+    >>> errors.count
+    1
+    >>> row = errors.take()[0].to_pylist()[0]
+    >>> row["seq"], row["reason"], row["raw"]
+    (8, 'out_of_range', '{"seq": 8, "value": -999.0}')
+    """
 
     def __init__(self, task: str) -> None:
         self.task = task

@@ -95,6 +95,22 @@ class StreamSchema:
         Range of valid values of observed columns.
     true_units : mapping of str to str
         Correct units of columns whose label in the stream is wrong.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> plant = ro.StreamSchema(
+    ...     name="plant",
+    ...     columns=("time", "machine", "pressure"),
+    ...     units=("ms", "string", "bar"),
+    ...     kinds=("v", "sv", "v"),
+    ...     id_field="machine",
+    ...     time_field="time",
+    ...     meta=("machine",),
+    ...     bounds={"pressure": (0.0, 16.0)},
+    ... )
+    >>> plant.observed
+    ('time', 'pressure')
     """
 
     name: str

@@ -55,7 +55,36 @@ class Writer(ABC):
 
 
 class Sink(ABC):
-    """The end of streams. Instances are picklable; writers are created in the process that holds the records."""
+    """The end of streams. Instances are picklable; writers are created in the process that holds the records.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> class Counter(ro.Sink):
+    ...     # Counts the rows of each stream once they are committed
+    ...     def __init__(self):
+    ...         self.rows = {}
+    ...     def writer(self, batch_id, partition):
+    ...         return CounterWriter()
+    ...     def commit(self, batch_id, messages):
+    ...         for message in messages:
+    ...             for stream, rows in message.items():
+    ...                 self.rows[stream] = self.rows.get(stream, 0) + rows
+    >>> class CounterWriter:
+    ...     def __init__(self):
+    ...         self.rows = {}
+    ...     def write(self, stream, batch):
+    ...         self.rows[stream] = self.rows.get(stream, 0) + batch.num_rows
+    ...     def finish(self):
+    ...         return self.rows
+    ...     def abort(self):
+    ...         self.rows = {}
+    >>> flow, sink = ro.Dataflow("readings"), Counter()
+    >>> _ = flow.sink("all", flow.source("readings", schema={"value": "double"}))
+    >>> _ = flow.run([{"value": 1.0}, {"value": 2.0}], sinks=sink)
+    >>> sink.rows
+    {'readings': 2}
+    """
 
     #: Whether it must run in the process that started the dataflow, because it shows or stores objects there.
     in_process: ClassVar[bool] = False
@@ -132,6 +161,15 @@ class CallbackSink(Sink):
     """Calls a function ``f(stream, batch)`` with each batch, in the user's process.
 
     At least once: after a crash a batch may be passed again.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("warm")
+    >>> _ = flow.sink("warm", flow.source("readings", schema={"value": "double"}).filter("value > 20"))
+    >>> sink = ro.CallbackSink(lambda stream, batch: print(stream, batch["value"].to_pylist()))
+    >>> _ = flow.run([{"value": 19.5}, {"value": 24.0}], sinks=sink)
+    filter [24.0]
     """
 
     in_process = True
@@ -179,7 +217,16 @@ class MemorySink(CallbackSink):
 
 
 class ConsoleSink(CallbackSink):
-    """Prints the first records of each batch, a line each; control characters are escaped."""
+    """Prints the first records of each batch, a line each; control characters are escaped.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("warm")
+    >>> _ = flow.sink("warm", flow.source("readings", schema={"value": "double"}).filter("value > 20"))
+    >>> _ = flow.run([{"value": 19.5}, {"value": 24.0}], sinks=ro.ConsoleSink(max_rows=5))
+    filter: seq=1 value=24.0
+    """
 
     def __init__(self, max_rows: int = 10, write: Callable[[str], None] = print) -> None:
         super().__init__(self._show)

@@ -48,6 +48,33 @@ class Source(ABC):
     Instances are picklable: other processes read splits. The records have a column ``seq`` (int64, non-null, increasing
     along the log, the same for the same record at every read), and ``event_time`` (timestamp[us, tz=UTC]) if they have
     a time.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> import riot_ops as ro
+    >>> class Squares(ro.Source):
+    ...     # The first n squares; an offset is the number of records before it
+    ...     def __init__(self, n):
+    ...         self.n = n
+    ...     @property
+    ...     def schema(self):
+    ...         return pa.schema([pa.field("seq", pa.int64(), nullable=False), ("value", pa.int64())])
+    ...     def initial(self):
+    ...         return {"row": 0}
+    ...     def latest(self, start, limit=None):
+    ...         return {"row": self.n if limit is None else min(self.n, start["row"] + limit)}
+    ...     def finished(self, offset):
+    ...         return offset["row"] == self.n
+    ...     def splits(self, start, end, n):
+    ...         return [{"from": start["row"], "to": end["row"]}]
+    ...     def read(self, split):
+    ...         seq = range(split["from"], split["to"])
+    ...         yield pa.RecordBatch.from_pydict({"seq": seq, "value": [i * i for i in seq]}, schema=self.schema)
+    >>> flow = ro.Dataflow("squares")
+    >>> _ = flow.sink("out", flow.source("squares", schema=Squares(7).schema).filter("value % 2 == 0", id="even"))
+    >>> flow.run(Squares(7))["even"]["value"].to_pylist()
+    [0, 4, 16, 36]
     """
 
     #: Code of a registered source, and its classification, as for tasks.

@@ -62,6 +62,13 @@ class Application:
         Whether all of its sources read the same messages.
     optional_inputs : mapping of str to str
         The same for sources that the application only has with other than the default parameters.
+
+    Examples
+    --------
+    >>> from riot_ops.dataflows import APPLICATIONS
+    >>> stats = APPLICATIONS["stats"]
+    >>> stats.code, stats.suite, stats.builder().name
+    ('stats', 'riotbench', 'stats')
     """
 
     code: str

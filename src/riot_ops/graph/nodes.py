@@ -40,6 +40,17 @@ class Distribution:
     Each instance has its own state, so ``shuffle`` into a keyed task counts each key once per
     instance, as the platforms of the papers do. Edges into one task may differ if all spread
     over the same number of instances: readings by ``shuffle(4)``, models by ``broadcast(4)``.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> words = ro.Dataflow("spread").source("words", schema={"word": "string"})
+    >>> words.partition_by("word", parallelism=2).distribution == ro.Distribution("hash", ("word",), 2)
+    True
+    >>> ro.Distribution("broadcast")
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ConfigError: broadcast needs parallelism, the number of instances
     """
 
     kind: Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"] = "forward"

@@ -22,7 +22,14 @@ MIN_WAIT_SECONDS = 0.0005
 
 
 class TimedSource(Source):
-    """A source with an index by event time, so that pacing it is cheap."""
+    """A source with an index by event time, so that pacing it is cheap.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> isinstance(ro.streams.city(sensors=2, messages=10), ro.streams.TimedSource)
+    True
+    """
 
     @abstractmethod
     def time_at(self, offset: Offset) -> int | None:

@@ -469,10 +469,24 @@ def replay(
     times: LineTime | StatelessOperator | None = None,
     storage_options: Mapping[str, str | Secret] | None = None,
 ) -> Source:
-    """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
+    r"""Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 
     ``speed`` (event time per wall time: 1 is the original pace, RIoTBench uses 1000) or ``rate`` (messages per second)
     paces it, see :class:`~riot_ops.ingest.pace.PacedSource`; without either the files are read as fast as possible.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("lines")
+    >>> _ = flow.sink("out", flow.source("city"))
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "two.csv")
+    ...     _ = path.write_text("1443033000000,first\n1443033001000,second\n")
+    ...     result = flow.run(ro.streams.replay(path, repeat=2))
+    >>> result["city"]["payload"].to_pylist()
+    [b'1443033000000,first\n', b'1443033001000,second\n', b'1443033002000,first\n', b'1443033003000,second\n']
     """
     source = ReplaySource(
         path,

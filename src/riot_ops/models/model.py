@@ -42,6 +42,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Library and version that trained it.
     format : str
         Version of the JSON form.
+
+    Examples
+    --------
+    >>> from riot_ops import models
+    >>> model = models.LinearModel(inputs=("t",), target="load", coefficients=(2.0,), intercept=1.0, rows=120)
+    >>> model.inputs, model.target, model.rows
+    (('t',), 'load', 120)
     """
 
     kind: ClassVar[str] = ""

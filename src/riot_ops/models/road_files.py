@@ -24,7 +24,7 @@ COLUMNS = ("road_id", "seq", "lon", "lat")
 
 
 def read_roads(path: str, id_key: str = "osm_id", width_key: str | None = None) -> Roads:
-    """Read the road network in a file, once per process and version of the file.
+    r"""Read the road network in a file, once per process and version of the file.
 
     ``.csv``: a header ``road_id,seq,lon,lat`` and one point per line; ``seq`` orders the points of a road, and the
     column ``width_key`` has its half width. ``.geojson`` or ``.json``: LineStrings and MultiLineStrings; other
@@ -35,6 +35,17 @@ def read_roads(path: str, id_key: str = "osm_id", width_key: str | None = None) 
     ------
     ConfigError
         If the file cannot be read, or has no road, a road without id, or an invalid point.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "roads.csv")
+    ...     _ = path.write_text("road_id,seq,lon,lat\n7,0,116.30,39.90\n7,1,116.31,39.90\n")
+    ...     roads = read_roads(str(path))
+    >>> roads.ids, roads.lines[0][1].tolist()
+    ([7], [[116.3, 39.9], [116.31, 39.9]])
     """
     file = local_path(path, "roads")
     try:

@@ -42,6 +42,15 @@ class Roads:
         Half the width of each road in metres; NaN if unknown.
     lines : list of (road, array of float64 of shape (points, 2))
         Index of the road in ``ids``, and longitude and latitude of the points of a line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from riot_ops.models import Roads
+    >>> line = np.array([[116.30, 39.90], [116.31, 39.90]])
+    >>> roads = Roads([7], np.array([5.0]), [(0, line)])
+    >>> roads.ids, len(roads.lines)
+    ([7], 1)
     """
 
     ids: list[Any]

@@ -52,6 +52,14 @@ class ModelFiles(Protocol):
     """The files of a model store, such as :class:`riot_ops.connectors.stores.blob.BlobStore`.
 
     A problem with one file raises :class:`RecordError`, a problem with the store :class:`ConnectorError`.
+
+    Examples
+    --------
+    >>> from riot_ops.connectors.stores.factory import open_blobs
+    >>> files = open_blobs("memory://models")
+    >>> files.write("a.model", b"{}")
+    >>> list(files.list()), files.read("a.model")
+    (['a.model'], b'{}')
     """
 
     def list(self, prefix: str = "") -> Iterable[str]:
@@ -139,7 +147,13 @@ class ModelStore:
 
 
 def check_store(url: str) -> None:
-    """Raise :class:`ConfigError` unless ``url`` is the URL of a store."""
+    """Raise :class:`ConfigError` unless ``url`` is the URL of a store.
+
+    Examples
+    --------
+    >>> check_store("models/city")
+    >>> check_store("azure-blob://models")
+    """
     from riot_ops.connectors.stores.factory import check_blob_url
 
     check_blob_url(url)
@@ -147,12 +161,36 @@ def check_store(url: str) -> None:
 
 @functools.lru_cache(maxsize=64)
 def stored_model(store: str, name: str) -> AnyModel:
-    """Load a model of a store, once per process."""
+    """Load a model of a store, once per process.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from riot_ops import models
+    >>> model = models.LinearModel(inputs=("x",), target="y", coefficients=(2.0,), intercept=1.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     name = models.ModelStore.open(folder).save(model, "CITY")
+    ...     models.stored_model(folder, name).intercept
+    1.0
+    """
     return ModelStore.open(store).load(name)
 
 
 def file_model(path: str) -> AnyModel:
-    """Load the model in a file of any name, once per process and version of the file."""
+    """Load the model in a file of any name, once per process and version of the file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from riot_ops import models
+    >>> model = models.LinearModel(inputs=("x",), target="y", coefficients=(2.0,), intercept=1.0)
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "linear.json")
+    ...     _ = path.write_text(model.to_json())
+    ...     models.file_model(str(path)).coefficients
+    (2.0,)
+    """
     try:
         status = os.stat(path)
     except OSError as error:

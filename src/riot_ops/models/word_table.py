@@ -44,6 +44,12 @@ class WordTable:
         Occurrences of each word in spam and in other messages.
     spam_total, ham_total : int
         Number of words in all messages of each class.
+
+    Examples
+    --------
+    >>> table = WordTable({"prize": (8, 1), "meeting": (0, 6)}, spam_total=100, ham_total=200)
+    >>> table.counts["prize"]
+    (8, 1)
     """
 
     counts: dict[str, tuple[int, int]]

@@ -19,6 +19,12 @@ class Backend(Protocol):
     A back end may run the steps of a group in several *fragments*, such as queries on Spark, which pass streams to each
     other. :meth:`extend` then launches the new steps as a further fragment, and running steps at the boundary forward
     their streams to it. :meth:`reduce` ends the forwarding, and leaves steps idle that it cannot remove.
+
+    Examples
+    --------
+    >>> from riot_ops.reuse import LocalBackend, ReuseManager
+    >>> ReuseManager(LocalBackend()).backend.stats()["rows"]
+    {}
     """
 
     #: Whether the back end needs sources and sinks, and whether it may read a record more than once.
@@ -123,6 +129,20 @@ class NullBackend(Backend):
     """Runs nothing, but counts the fragments that queries would be: shows what sharing saves.
 
     It opens no source and no sink, so nothing fails in it.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> _ = manager.submit(smooth("b", 10))
+    >>> manager.backend.stats()
+    {'fragments': 2, 'idle': 0}
     """
 
     reads: ReadMode = ""

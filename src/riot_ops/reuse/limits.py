@@ -27,6 +27,15 @@ class Limits:
     max_lag_bytes : int, >= 1, default 4294967296
         Maximum size of the records in files that wait for one dataflow's sinks (``on_slow="detach"``); with more, the
         sinks count as failed.
+
+    Examples
+    --------
+    >>> from riot_ops.reuse import Limits, LocalBackend
+    >>> backend = LocalBackend(limits=Limits(grace="100ms", max_queue_bytes=1 << 20))
+    >>> Limits(max_queue_bytes=0)
+    Traceback (most recent call last):
+        ...
+    riot_ops.core.errors.ConfigError: max_queue_bytes must be a whole number >= 1, got 0
     """
 
     grace: Duration = timedelta(seconds=0.5)

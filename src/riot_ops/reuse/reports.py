@@ -122,6 +122,20 @@ class Explanation:
         Streams from running steps to new ones.
     warm : list of str
         Reused nodes with a history: their results depend on earlier records.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> planned = manager.explain(smooth("b", 10))
+    >>> sorted(planned.reused), sorted(planned.new), planned.with_whom["kalman"]
+    (['city', 'kalman'], ['average', 'out'], ['a'])
     """
 
     name: str
@@ -151,6 +165,20 @@ class Submitted(Explanation):
         Id of the dataflow's group of connected steps.
     first : dict of str to int
         By source, the first message that the dataflow sees, as the source numbers them.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> second = manager.submit(smooth("b", 10))
+    >>> sorted(second.reused), sorted(second.new), second.group == first.group
+    (['city', 'kalman'], ['average', 'out'], True)
     """
 
     group: int
@@ -159,7 +187,23 @@ class Submitted(Explanation):
 
 @dataclass(frozen=True)
 class Removed:
-    """The steps that ended with a dataflow, and those that other dataflows keep."""
+    """The steps that ended with a dataflow, and those that other dataflows keep.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> _ = manager.submit(smooth("b", 10))
+    >>> removed = manager.remove("a")
+    >>> len(removed.stopped), len(removed.kept)
+    (2, 2)
+    """
 
     name: str
     stopped: tuple[str, ...]

@@ -169,6 +169,19 @@ class Request:
     ----------
     flow, sources, sinks, name, owner, fold, on_slow, on_failure, flag_warm
         As for :meth:`riot_ops.reuse.ReuseManager.submit`.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, Request, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> done = manager.submit_all([Request(smooth("a", 5), owner="ana"), Request(smooth("b", 10))])
+    >>> [one.name for one in done]
+    ['a', 'b']
     """
 
     flow: Dataflow

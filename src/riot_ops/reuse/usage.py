@@ -24,6 +24,20 @@ class StepUsage:
         The dataflows that use it, and the owners of these.
     records : int
         Records that it has taken since it began; 0 for sinks, whose ``rows`` are in ``stats()``.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> step = manager.usage().steps[1]
+    >>> step.label, step.dataflows, step.owners, step.records
+    ('kalman_filter', ('a',), ('ana',), 0)
     """
 
     step: str
@@ -36,7 +50,21 @@ class StepUsage:
 
 @dataclass(frozen=True)
 class OwnerUsage:
-    """The charge of an owner: ``records`` taken by steps, and their ``share`` of all records."""
+    """The charge of an owner: ``records`` taken by steps, and their ``share`` of all records.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import LocalBackend, ReuseManager
+    >>> flow = ro.Dataflow("smooth")
+    >>> values = flow.source("values", schema={"value": "double"})
+    >>> _ = flow.sink("out", values.apply(ro.tasks.KalmanFilter(), id="kalman"))
+    >>> manager = ReuseManager(LocalBackend())
+    >>> _ = manager.submit(flow, [{"value": 1.0}, {"value": 2.0}], ro.MemorySink(), owner="ana")
+    >>> manager.backend.run()
+    >>> manager.usage().owners["ana"]
+    OwnerUsage(records=4.0, share=1.0)
+    """
 
     records: float
     share: float
@@ -52,6 +80,19 @@ class Usage:
         Each step after its inputs.
     owners : dict of str to OwnerUsage
         Also of removed dataflows. A dataflow without an owner is charged to the owner ``""``.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from riot_ops.reuse import NullBackend, ReuseManager
+    >>> def smooth(name, window):
+    ...     flow = ro.Dataflow(name)
+    ...     kalman = flow.source("city", schema={"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman")
+    ...     return flow.sink("out", kalman.apply(ro.tasks.MovingAverage(window=window), id="average"))
+    >>> manager = ReuseManager(NullBackend())
+    >>> first = manager.submit(smooth("a", 5), owner="ana")
+    >>> [(step.kind, step.label) for step in manager.usage().steps]
+    [('source', 'city'), ('task', 'kalman_filter'), ('task', 'moving_average'), ('sink', 'out')]
     """
 
     steps: tuple[StepUsage, ...]

@@ -44,12 +44,13 @@ def register(spark: SparkSession) -> None:
 
     Examples
     --------
-    ::
-
-        register(spark)
-        raw = spark.readStream.format("riot_city").option("sensors", 50).option("messages", 10_000).load()
-        observations = transform(t.ParseSenML(schema="city"), raw)
-        observations.writeStream.format("riot_postgres").options(url=url, tableName="air", runId="air-1").start()
+    >>> from riot_ops.spark import register, transform
+    >>> from riot_ops import tasks as t
+    >>> register(spark)
+    >>> raw = spark.read.format("riot_city").option("sensors", 5).option("messages", 100).load()
+    >>> observations = transform(t.ParseSenML(schema="city"), raw)
+    >>> observations.select("sensor_id").distinct().count()
+    5
     """
     for name in sorted({*SOURCES, *CONNECTED}):
         spark.dataSource.register(_format(name))

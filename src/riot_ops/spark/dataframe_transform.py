@@ -139,6 +139,15 @@ def transform(
     streaming : bool, optional
         Whether the DataFrame is a streaming one. Needed in a function of a declarative pipeline, where the DataFrame
         must not be asked, and where its schema must come from ``df.to(schema)``.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> rows = [(0, "a", 1.0), (1, "b", 9.0), (2, "a", 3.0)]
+    >>> df = spark.createDataFrame(rows, "seq long, device string, value double")
+    >>> means = transform(t.MovingAverage(by="device", window=2), df, on_error="drop")
+    >>> means.select("device", "value").collect()
+    [Row(device='a', value=2.0)]
     """
     check_transform_options(on_error, order, partitions)
     buffering = as_buffering(buffering)

@@ -26,6 +26,15 @@ def foreach_writer(sink: Sink, schema: pa.Schema, stream: str = "records") -> Fo
         Fields of the DataFrame.
     stream : str, default "records"
         The name of the stream in templates.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> import riot_ops as ro
+    >>> sink = ro.connectors.HTTPSink(url="http://127.0.0.1:8080/readings")
+    >>> writer = foreach_writer(sink, pa.schema([("device", pa.string()), ("value", pa.float64())]))
+
+    ``df.writeStream.foreach(writer).start()`` then posts the rows of each partition.
     """
     if not isinstance(sink, Sink):
         raise ConfigError(f"sink must be a riot_ops sink, got {value_text(sink)}")

@@ -174,6 +174,19 @@ class Frames(Mapping[str, "DataFrame"]):
         The packed blocks.
     restart : RestartReport or None
         What ``restart="compatible"`` of :meth:`write_each` or :meth:`continue_from` has kept of the checkpoint.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("smooth")
+    >>> readings = flow.source("readings", schema={"device": "string", "value": "double"})
+    >>> _ = flow.sink("out", readings.key_by("device").apply(ro.tasks.MovingAverage(window=2), id="mean"))
+    >>> df = spark.createDataFrame([(0, "a", 1.0), (1, "a", 3.0)], "seq long, device string, value double")
+    >>> frames = flow.frames(df)
+    >>> frames.names
+    ('mean', 'errors')
+    >>> frames["mean"].select("device", "value").collect()
+    [Row(device='a', value=2.0)]
     """
 
     def __init__(

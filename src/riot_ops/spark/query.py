@@ -90,6 +90,18 @@ class Query(ReadableStreams):
         Number (``batch``), messages and Spark's ``durations_ms`` of each micro-batch so far.
     restart : RestartReport or None
         What ``restart="compatible"`` has kept of the checkpoint; None if there was nothing to continue.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("smooth")
+    >>> readings = flow.source("readings", schema={"device": "string", "value": "double"})
+    >>> _ = flow.sink("out", readings.key_by("device").apply(ro.tasks.MovingAverage(window=2), id="mean"))
+    >>> rows = [{"device": "a", "value": 1.0}, {"device": "a", "value": 3.0}, {"device": "b", "value": 9.0}]
+    >>> query = flow.start(spark, rows)
+    >>> _ = query.wait()
+    >>> query.summary.messages, query.summary.rows["mean"], query.active
+    (3, 1, False)
     """
 
     def __init__(self, setup: QuerySetup, streaming: Any, lock: FolderLock) -> None:

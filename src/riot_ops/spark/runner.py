@@ -144,6 +144,20 @@ def start(
     probe : Probe, optional
         Measures the query until it is stopped, see :class:`riot_ops.Probe`; a record counts as delivered
         when its micro-batch is committed.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("smooth")
+    >>> readings = flow.source("readings", schema={"device": "string", "value": "double"})
+    >>> _ = flow.sink("out", readings.key_by("device").apply(ro.tasks.MovingAverage(window=2), id="mean"))
+    >>> rows = [{"device": "a", "value": 1.0}, {"device": "a", "value": 3.0}, {"device": "b", "value": 9.0}]
+    >>> sink = ro.MemorySink()
+    >>> query = flow.start(spark, rows, sinks=sink)  # the same as start(flow, spark, rows, sinks=sink)
+    >>> query.wait().messages
+    3
+    >>> sink.table("mean")["value"].to_pylist()
+    [2.0]
     """
     if order not in ("auto", "arrival", "event_time"):
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")

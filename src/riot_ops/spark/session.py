@@ -129,10 +129,11 @@ def configure(session: T) -> T:
 
     Examples
     --------
-    ::
+    >>> from riot_ops.spark import configure
+    >>> configure(spark) is spark
+    True
 
-        spark = configure(SparkSession.builder.master("yarn")).getOrCreate()
-        configure(spark)  # an existing session
+    Or on the builder of a session: ``spark = configure(SparkSession.builder.master("yarn")).getOrCreate()``.
     """
     holder: Any = getattr(session, "conf", session)  # only a session has one
     put = getattr(holder, "config", None) or getattr(holder, "set", None)
@@ -190,6 +191,13 @@ def session(
     The JVM and Python exchange the records of a DataFrame in batches of 4,096, of at most 2 GiB: Spark's default, a
     limit of bytes, would cost as much as the exchange itself. For records of more than half a megabyte give
     ``settings={"spark.sql.execution.arrow.maxBytesPerBatch": "64MB"}``.
+
+    Examples
+    --------
+    >>> from riot_ops.spark import session
+    >>> spark = session(cores=2)
+    >>> spark.range(3).count()
+    3
     """
     from pyspark.sql.utils import is_remote
     from pyspark.util import is_remote_only

@@ -57,6 +57,20 @@ def read_state(checkpoint: str | Path, step: str, spark: SparkSession | None = N
         If the step is unknown or has no state.
     ConfigError
         If a session is needed and there is none.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> from tempfile import TemporaryDirectory
+    >>> flow = ro.Dataflow("smooth")
+    >>> readings = flow.source("readings", schema={"device": "string", "value": "double"})
+    >>> _ = flow.sink("out", readings.key_by("device").apply(ro.tasks.MovingAverage(window=2), id="mean"))
+    >>> rows = [{"device": "a", "value": 1.0}, {"device": "a", "value": 3.0}, {"device": "b", "value": 9.0}]
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = flow.start(spark, rows, checkpoint=folder).wait()
+    ...     state = read_state(folder, "mean", spark)
+    ...     sorted(row.device for row in state.collect())
+    ['a', 'b']
     """
     local = local_path(checkpoint) if scheme_of(checkpoint) in ("", "file") else None
     if local is not None and Checkpoint(local).exists():

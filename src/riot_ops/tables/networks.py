@@ -42,6 +42,14 @@ class Networks(Table):
         global addresses. None: networks reserved for documentation and measurements, with arbitrary places, as used by
         the library's streams. Each process reads a file once per version.
 
+    Examples
+    --------
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> live = t.Lookup(table=tables.Networks(), on="ip", columns="city").session()
+    >>> live.push_many([{"ip": "203.0.113.9"}, {"ip": "10.0.0.1"}])
+    [{'ip': '203.0.113.9', 'city': 'Wuhan'}, {'ip': '10.0.0.1', 'city': None}]
+
     References
     ----------
     .. [1] MaxMind, Inc., *MaxMind DB File Format Specification*, version 2.0.

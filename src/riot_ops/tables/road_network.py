@@ -46,6 +46,14 @@ class RoadNetwork(Table):
     width_key : str or None, default None
         Property, or column, with half of a road's width in metres; ``road_width`` applies where it is missing or not
         positive.
+
+    Examples
+    --------
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> live = t.Lookup(table=tables.RoadNetwork(), on=("lat", "lon")).session()
+    >>> live.push_many([{"lat": 39.6983, "lon": 116.3}, {"lat": 0.0, "lon": 0.0}])
+    [{'lat': 39.6983, 'lon': 116.3, 'road_id': 1000}, {'lat': 0.0, 'lon': 0.0, 'road_id': None}]
     """
 
     textual: ClassVar[bool] = False

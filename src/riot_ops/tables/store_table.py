@@ -50,6 +50,19 @@ class StoreTable(Table):
         How long a call with a transient failure is retried.
     max_concurrency : int, >= 1, default 8
         Number of concurrent calls (Azure).
+
+    Examples
+    --------
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> from riot_ops.connectors.stores.table import Row
+    >>> ages = tables.StoreTable(
+    ...     store="memory", table="example", partition="people", row="{id}", schema={"age": "int64"}
+    ... )
+    >>> ages.rows.insert([Row("people", "p1", {"age": 30})])
+    {}
+    >>> t.Lookup(table=ages).session().push({"id": "p1"})
+    [{'id': 'p1', 'age': 30}]
     """
 
     textual: ClassVar[bool] = False

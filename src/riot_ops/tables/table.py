@@ -57,7 +57,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Table:
-    """Base of tables: frozen parameters, checked at construction."""
+    """Base of tables: frozen parameters, checked at construction.
+
+    Examples
+    --------
+    >>> from riot_ops import tables
+    >>> isinstance(tables.KeyFile("rooms.txt"), tables.Table)
+    True
+    >>> tables.KeyFile("rooms.txt").to_dict()
+    {'key_file': {'path': 'rooms.txt'}}
+    """
 
     #: Whether all values are texts.
     textual: ClassVar[bool] = True

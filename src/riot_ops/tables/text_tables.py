@@ -81,6 +81,14 @@ class InlineTable(TextTable):
     rows : mapping or pairs
         The values of each key: a text, or a sequence of as many texts for each key. A key is a text, or a tuple of
         texts where several fields form it. At most 512 MB.
+
+    Examples
+    --------
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> rooms = tables.InlineTable({"d1": "cellar", "d2": "roof"})
+    >>> t.Lookup(table=rooms, on="device", columns="room").session().push({"device": "d2"})
+    [{'device': 'd2', 'room': 'roof'}]
     """
 
     rows: Any
@@ -95,7 +103,7 @@ class InlineTable(TextTable):
 
 @dataclass(frozen=True)
 class CSVTable(TextTable):
-    """A file of comma-separated values in UTF-8, whose first line names the columns; at most 512 MB.
+    r"""A file of comma-separated values in UTF-8, whose first line names the columns; at most 512 MB.
 
     Parameters
     ----------
@@ -103,6 +111,20 @@ class CSVTable(TextTable):
         Each process reads the file once per version.
     on : str or tuple of str, default ()
         The columns that form the key; by default those with the names of the fields.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rooms.csv")
+    ...     _ = path.write_text("id,room\nd1,cellar\nd2,roof\n")
+    ...     lookup = t.Lookup(table=tables.CSVTable(str(path), on="id"), on="device")
+    ...     found = lookup.session().push({"device": "d2"})
+    >>> found
+    [{'device': 'd2', 'room': 'roof'}]
     """
 
     path: str
@@ -114,12 +136,26 @@ class CSVTable(TextTable):
 
 @dataclass(frozen=True)
 class KeyFile(TextTable):
-    """A file of lines ``key:value,value,...`` in UTF-8, with one colon and as many values for each key; at most 512 MB.
+    r"""A UTF-8 file of lines ``key:value,value,...`` with one colon and as many values for each key; at most 512 MB.
 
     Parameters
     ----------
     path : str
         Each process reads the file once per version. Empty lines are skipped.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from riot_ops import tables
+    >>> from riot_ops import tasks as t
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rooms.txt")
+    ...     _ = path.write_text("d1:Rio,cellar\nd2:Rio,roof\n")
+    ...     lookup = t.Lookup(table=tables.KeyFile(str(path)), on="device", columns=("city", "room"))
+    ...     found = lookup.session().push({"device": "d2"})
+    >>> found
+    [{'device': 'd2', 'city': 'Rio', 'room': 'roof'}]
     """
 
     path: str

@@ -150,6 +150,13 @@ def keep_state(case: Case) -> bytes:
     """Keep the state in the middle of an input, the rest of the input and its output: for later releases to load.
 
     A task that cannot be rebuilt from its descriptor, such as one with a function, raises ConfigError.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> kept = keep_state(next(iter(t.KalmanFilter.cases())))
+    >>> type(kept)
+    <class 'bytes'>
     """
     descriptor = case.task.to_dict()
     Task.from_dict(descriptor)

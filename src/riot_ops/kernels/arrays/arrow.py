@@ -413,7 +413,17 @@ def text_chunk_ranges(column: pa.Array, max_bytes: int = CHUNK_BYTES) -> list[tu
 
 
 def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:
-    """Set a column of a batch: an Arrow array, or a NumPy array as float64, null where NaN or not ``valid``."""
+    """Set a column of a batch: an Arrow array, or a NumPy array as float64, null where NaN or not ``valid``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> from riot_ops.task import replace_column
+    >>> batch = pa.RecordBatch.from_pydict({"value": [1.0, 2.0]})
+    >>> replace_column(batch, "value", np.array([3.0, np.nan])).to_pydict()
+    {'value': [3.0, None]}
+    """
     if isinstance(values, np.ndarray):
         mask = np.isnan(values) if valid is None else ~valid
         values = nullable_column(values.astype(np.float64, copy=False), mask)
@@ -425,6 +435,14 @@ def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = N
 
 
 def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
-    """Set a field of a schema: replace the field of that name or append it."""
+    """Set a field of a schema: replace the field of that name or append it.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from riot_ops.task import with_field
+    >>> with_field(pa.schema([("value", pa.float64())]), pa.field("label", pa.string())).names
+    ['value', 'label']
+    """
     position = schema.get_field_index(field.name)
     return schema.append(field) if position < 0 else schema.set(position, field)
