@@ -514,3 +514,12 @@ def test_checkpoint_of_results_with_ordinals_is_refused_without(tmp_path):
         words(False).run([{"text": "on"}], checkpoint=tmp_path / "state", out=tmp_path / "out")
     with pytest.raises(ConfigError, match="ordinals must be True or False, got 1"):
         ro.Dataflow("words", ordinals=1)
+
+
+def test_undeclared_source_says_how_to_declare_fields():
+    flow = ro.Dataflow("x")
+    flow.sink("out", flow.source("readings"))
+    with pytest.raises(
+        ConfigError, match=r"lacks the field 'payload'; it has value; .*declare the fields, as in schema="
+    ):
+        flow.run([{"value": 1.0}])

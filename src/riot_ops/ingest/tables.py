@@ -15,6 +15,7 @@ from riot_ops.core.casting import CAST_ERRORS, Problem, can_cast, cast
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.python_values import from_values
 from riot_ops.core.rejected_records import json_text
+from riot_ops.core.schema import RAW
 from riot_ops.ingest.prefetch import Prefetcher
 from riot_ops.ingest.step import batch_without_fields, from_records, mark_rejected
 
@@ -94,6 +95,8 @@ def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
         if name in known or name == "seq":
             continue
         hint = did_you_mean(name, [other for other in known if other not in declared])
+        if schema.equals(RAW) and known:
+            hint = "; without schema= a source takes texts: declare the fields, as in schema={'value': 'double'}"
         if name != "event_time" or hint:
             raise ConfigError(
                 f"the source {source!r} lacks the field {name!r}; it has {', '.join(known) or 'no fields'}{hint}"
