@@ -83,7 +83,7 @@ def test_file_parameter_and_seed_change_results(tmp_path, sample_data):
         ({"sensors": 7}, "--sensors is not for word_count, got 7; leave it out"),
         ({"time_unit": "s"}, "--time-unit is not for word_count, got 's'"),
         ({"speed": 2.0, "inputs": ("a.txt",)}, "--speed needs event times"),
-        ({"runner": "flink"}, "--runner must be spark or local"),
+        ({"runner": "flink"}, "--runner must be auto, spark or local"),
     ],
 )
 def test_misuse_is_refused(options, error_text, monkeypatch, tmp_path):

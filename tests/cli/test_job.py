@@ -117,6 +117,12 @@ def test_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
     assert given[-1] == 3
 
 
+def test_latency_is_shown_where_records_arrive_over_time(tmp_path):
+    assert "latency p" not in stats(tmp_path / "bulk", "--messages", "300", "--no-plot")
+    text = stats(tmp_path / "paced", "--messages", "300", "--rate", "3000", "--no-plot")
+    assert re.search(r"latency p99 +│ +[\d,.]+ ms", text)
+
+
 def test_buffering_reaches_the_run(tmp_path, monkeypatch):
     given = []
     run = ro.Dataflow.run
@@ -152,6 +158,7 @@ def test_both_runners_give_the_same_records(spark, tmp_path):
     with used_by_the_command(spark):
         text = stats(tmp_path / "spark", "--runner", "spark", "--cores", "2", *options)
     assert "stats: 3,000 messages" in text
+    assert "latency p" not in text, "the messages were all there at the start"
     local, spark = results(tmp_path / "local"), results(tmp_path / "spark")
     for name in STREAMS:
         assert spark[name].select(local[name].column_names).equals(local[name]), name
@@ -251,7 +258,7 @@ def test_folders_may_be_file_uris(tmp_path):
 
 def test_missing_spark_is_reported_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, text, error = failure("run", "stats", "--out", str(tmp_path / "out"))
+    code, text, error = failure("run", "stats", "--runner", "spark", "--out", str(tmp_path / "out"))
     assert code != 0
     assert "pip install 'riot-ops[spark]'" in str(error)
     assert text == ""

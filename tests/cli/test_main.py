@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
 from rich.console import Console
 
 import riot_ops as ro
@@ -48,6 +50,49 @@ def test_tasks_prints_to_an_ascii_terminal():
     assert len(done.stdout.splitlines()) == len(registered_tasks()) + len(registered_sources()) + len(PRESETS) + 1
 
 
+def test_command_alone_names_commands_that_exist():
+    lines = call().splitlines()
+    named = [
+        shlex.split(part)[1:] for line in lines for part in re.findall(r"riot-ops [\w -.]+?(?=  |;|$| explains)", line)
+    ]
+    assert len(named) >= 5 and all(len(line) <= 80 for line in lines)
+    commands = typer.main.get_command(cli.app)
+    for name, *words in named:
+        if name != "--help":
+            commands.commands[name].make_context(name, words)  # raises where an option does not exist
+    assert call("--help") != call(), "the help is still there"
+
+
+COMPLETING = """
+source "$1"
+COMP_WORDS=("${@:2}"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_riot_ops_completion riot-ops
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.long
+def test_bash_completes_commands_and_options(tmp_path):
+    """The script of --show-completion, in a bash that has nothing else."""
+    program = tmp_path / "riot-ops"
+    program.write_text(f"#!{sys.executable}\nfrom riot_ops.cli.main import main\nmain()\n")
+    program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    base = os.environ | {"HOME": str(tmp_path), "PATH": path, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = subprocess.run([program, "--show-completion", "bash"], env=base, capture_output=True, text=True, check=True)
+    subprocess.run([program, "--install-completion", "bash"], env=base, capture_output=True, check=True)
+    (script,) = (tmp_path / ".bash_completions").glob("*.sh")
+    assert script.read_text().strip() == shown.stdout.strip()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
+
+    def completed(*words):
+        command = ["bash", "--noprofile", "--norc", "-c", COMPLETING, "bash", str(script), "riot-ops", *words]
+        return subprocess.run(command, env=base, capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("st") == ["streams"]
+    assert completed("run", "--out-") == ["--out-format"]
+
+
 def test_version_is_printed():
     assert call("--version").strip() == ro.__version__
 
@@ -79,7 +124,7 @@ def test_plan_of_a_json_file_equals_that_of_its_dataflow(tmp_path):
     ("args", "text"),
     [
         (("run", "stat"), "unknown application 'stat'; known are etl, stats, pred, train, word_count, wc"),
-        (("run", "stats", "--runner", "flink"), "--runner must be spark or local, got 'flink'"),
+        (("run", "stats", "--runner", "flink"), "--runner must be auto, spark or local, got 'flink'"),
         (("run", "stats", "--stream", "sity"), "sity"),
         (("run", "stats", "KAL"), "stats takes no task, got 'KAL'"),
         (("run", "micro"), "micro needs the code of a task"),
@@ -92,7 +137,10 @@ def test_plan_of_a_json_file_equals_that_of_its_dataflow(tmp_path):
         (("run", "stats", "--runner", "local", "--checkpoint", "s4://x"), "--checkpoint is an address of the kind s4:"),
         (("run", "stats", "--input", "s4://bucket/x"), "--input is an address of the kind s4:"),
         (("run", "learn", "--out", "memory://x"), "--out must be a folder for pred, which reads its results"),
-        (("run", "stats", "--checkpoint", "hdfs://host/x"), "--checkpoint is an address of the kind hdfs:"),
+        (
+            ("run", "stats", "--runner", "spark", "--checkpoint", "hdfs://host/x"),
+            "--checkpoint is an address of the kind hdfs:",
+        ),
         (("show", "KALL"), "unknown task 'KALL'"),
         (("show", "stats", "--format", "png"), "--format must be one of mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),

@@ -94,6 +94,8 @@ RUN = {
 TESTED_ELSEWHERE = {
     "errors replay --out": "cli/test_replay.py::test_mended_dataflow_gives_what_the_records_would_have_given",
     "checkpoint show --json": "cli/test_checkpoint.py::test_show_and_check",
+    "--install-completion": "cli/test_main.py::test_bash_completes_commands_and_options",
+    "--show-completion": "cli/test_main.py::test_bash_completes_commands_and_options",
     "--version": "cli/test_main.py::test_version_is_printed",
     "run --set": "cli/test_application_job.py::test_file_parameter_and_seed_change_results",
     "run --list": "cli/test_run.py::test_list_names_every_application",

@@ -59,6 +59,12 @@ def test_line_shows_lag_rejections_and_the_runners_text():
     )
 
 
+def test_line_of_records_that_were_there_before_has_no_lag():
+    summary = Summary(messages=1)
+    summary.latency.add(0.0, 0.0, 1_500_000.0, 1)
+    assert progress_line(summary, None, 0.0, "", lag=False) == "1 messages  –/s  0 rejected"
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_line_is_shown_at_intervals(terminal, monkeypatch):
     now = [0.0]

@@ -12,7 +12,7 @@ from rich.console import Console
 from riot_ops import streams
 from riot_ops.cli import result_plots
 from riot_ops.cli.job import Job
-from riot_ops.cli.settings import configure
+from riot_ops.cli.settings import configure, place_to_read
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.sink import MemorySink
@@ -69,6 +69,12 @@ class ApplicationJob(Job):
     @property
     def _has_input(self) -> bool:
         return bool(self.inputs)
+
+    @property
+    def _files_to_read(self) -> list[Path | Address]:
+        known = {*self.application.inputs, *self.application.optional_inputs, *self.application.files}
+        named = ((name in known) * path or text for text in self.inputs for name, _, path in [text.partition("=")])
+        return [place_to_read(path, "--input") for path in named]
 
     def _timestamp_parser(self, source: str) -> LineParser | None:
         """Return the parser that reads event times from a source's lines, if there is one."""

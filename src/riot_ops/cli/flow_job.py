@@ -13,6 +13,7 @@ from riot_ops.cli.job import Job
 from riot_ops.cli.record_feed import RecordFeed
 from riot_ops.connectors.mqtt.source import MESSAGES
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import safe_file_name
 from riot_ops.core.schema import RAW
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -43,6 +44,10 @@ class FlowJob(Job):
         self._prepare()
         self.name = self._flow.name
         self.plot = False
+
+    @property
+    def folder(self) -> Path:
+        return self.out if isinstance(self.out, Path) else Path("out") / safe_file_name(self._flow.name)
 
     def _feed(self) -> Feed:
         """Return a feed of text lines, or of records if the source declares other fields than lines have."""

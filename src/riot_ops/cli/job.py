@@ -26,7 +26,8 @@ from riot_ops.cli.live_page import LivePage
 from riot_ops.cli.mqtt_feed import MQTTFeed, split_login
 from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_log
 from riot_ops.cli.riotbench_plots import draw_sensor
-from riot_ops.cli.run_folder import RunFolder
+from riot_ops.cli.run_folder import RunFolder, earlier_runner
+from riot_ops.cli.runner_choice import MAX_LOCAL_MESSAGES, RUNNERS, choose_runner, is_small
 from riot_ops.cli.settings import place_to_read
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
@@ -95,7 +96,7 @@ class Job:
     ca_file: str | None = None
     certificate: str | None = None
     private_key: str | None = None
-    runner: str = "spark"
+    runner: str = "auto"
     out: Path | Address | None = None
     out_format: str = "parquet"
     overwrite: bool = False
@@ -131,6 +132,8 @@ class Job:
     _page: LivePage = field(
         default_factory=lambda: LivePage(None, None, Console(quiet=True)), init=False, repr=False, compare=False
     )
+    #: Which runner ``auto`` stands for, and why, in words.
+    _chosen: str = field(default="", init=False, repr=False)
     #: How a run in process gathers records without --buffering, and options that this kind of job refuses.
     default_buffering: ClassVar[Buffering | None] = None
     unsupported_options: ClassVar[tuple[str, ...]] = ()
@@ -168,6 +171,7 @@ class Job:
             self.input = place_to_read(str(self.input), "--input")
         if self.out is not None:
             self.out = _place(self.out, "--out")
+        self._choose_runner()
         if self.checkpoint is not None:  # that of Spark is Spark's own
             place = _place if self.runner == "local" else local_path
             self.checkpoint = place(str(self.checkpoint), "--checkpoint")
@@ -181,8 +185,6 @@ class Job:
             raise ConfigError(f"--out-format must be {' or '.join(FILE_SINKS)}, got {self.out_format!r}")
         if self.buffering not in (None, *Buffering.PRESETS):
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
-        if self.runner not in ("spark", "local"):
-            raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
         if self.encoding != Job.encoding:
             check_encoding(self.encoding, of_lines=True, name="--encoding")
             if not self._has_input:
@@ -200,6 +202,39 @@ class Job:
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
+
+    def _choose_runner(self) -> None:
+        """Replace the runner ``auto`` by one of the two."""
+        if self.runner not in RUNNERS:
+            raise ConfigError(f"--runner must be {', '.join(RUNNERS[:-1])} or {RUNNERS[-1]}, got {self.runner!r}")
+        if self.runner != "auto":
+            return
+        asked = (name for name in ("trigger", "target_duration") if getattr(self, name) is not None)
+        option = next((f"--{name.replace('_', '-')}" for name in asked), None)
+        earlier, address = None, False
+        if self.checkpoint is not None:
+            place = _place(str(self.checkpoint), "--checkpoint")
+            address = isinstance(place, Address)
+            earlier = None if address else earlier_runner(self.results, place)
+        self.runner, self._chosen = choose_runner(self._is_small, option=option, earlier=earlier, address=address)
+
+    @property
+    def _is_small(self) -> bool | None:
+        """Whether the input takes no longer in process than Spark takes to start; None if nobody knows."""
+        if self.mqtt is not None:
+            return None
+        return is_small(self._files_to_read) if self._has_input else self.messages <= MAX_LOCAL_MESSAGES
+
+    @property
+    def _files_to_read(self) -> list[Path | Address]:
+        """Files, folders, patterns and addresses of the input."""
+        assert self.input is not None
+        return [self.input]
+
+    @property
+    def _arrives_over_time(self) -> bool:
+        """Whether records arrive over time, so that the time since their arrival means something."""
+        return self.mqtt is not None or any(one is not None for one in (self.rate, self.speed, self.curve))
 
     def _check_mqtt(self) -> None:
         """Check the options of ``--mqtt``, and take the login out of its address."""
@@ -282,6 +317,8 @@ class Job:
             LivePage(self.live, self.live_report, console) as self._page,
         ):
             self.check()
+            if self._chosen:
+                console.print(self._chosen, soft_wrap=True)
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):
                     message = f"--{option} is for generated messages; all messages of {self.input} are read"
@@ -320,7 +357,7 @@ class Job:
 
     def _run_with_progress(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:
         self._sink_streams = {edge.source for sink in flow.nodes_of_kind("sink") for edge in flow.inputs(sink.id)}
-        progress = Progress(console, total)
+        progress = Progress(console, total, lag=self._arrives_over_time)
         ended = False
         try:
             run = self._run_local if self.runner == "local" else self._run_spark
@@ -523,7 +560,8 @@ class Job:
         table.add_column("value", justify="right")
         for stream in sorted({*s.rows, *self._sink_streams}):
             table.add_row(escape_control(f"records in {stream}"), f"{s.rows.get(stream, 0):,}")
-        for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
+        # of records that were all there at the start it would tell how long they waited to be read
+        for share, value in (("p50", p50), ("p95", p95), ("p99", p99)) if self._arrives_over_time else ():
             table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
         table.add_row("rejected records", f"{s.errors:,}")
         for reason, rejected in sorted(s.reasons.items()):

@@ -33,12 +33,22 @@ from riot_ops.tasks import PRESETS
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
     rich_markup_mode="markdown",
     help="IoT streaming operators, in process and on Spark.",
 )
 console = Console(markup=False)
+
+#: What ``riot-ops`` alone prints.
+FIRST_STEPS = f"""riot_ops {__version__}: IoT streaming operators, in process and on Spark
+
+try
+  riot-ops run stats                  statistics of sensors, with a picture
+  riot-ops run stats --input my.csv --format csv --time time --key device
+                                      the same over a CSV file of yours
+  riot-ops run --list                 the other applications
+  riot-ops tasks                      all operators; riot-ops show KAL: one
+  riot-ops --help                     all commands"""
 
 StreamName = Annotated[
     str | None, typer.Option("--stream", help="For RIoTBench's applications: city (default), taxi, fit or grid.")
@@ -53,11 +63,14 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """IoT streaming operators, in process and on Spark."""
+    if context.invoked_subcommand is None:
+        print(FIRST_STEPS)
 
 
 app.command("run", epilog=cli_run.EXAMPLES, cls=LiveCommand)(cli_run.run)

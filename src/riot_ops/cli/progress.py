@@ -75,11 +75,14 @@ class Progress:
     ----------
     total : int or None
         Number of messages, if it is known.
+    lag : bool, default True
+        Whether to show the lag; of records that were all there at the start it would tell how long a file waited.
     """
 
-    def __init__(self, console: Console, total: int | None) -> None:
+    def __init__(self, console: Console, total: int | None, *, lag: bool = True) -> None:
         self._console = console
         self._total = total
+        self._lag = lag
         self._live = Live("", console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self._shown = time.monotonic()
         self._rate = Rate(self._shown)
@@ -93,7 +96,7 @@ class Progress:
         if now - self._shown < (LIVE_SECONDS if self._live is not None else LINE_SECONDS):
             return
         self._shown = now
-        line = progress_line(summary, self._total, self._rate.per_second(now), extra)
+        line = progress_line(summary, self._total, self._rate.per_second(now), extra, lag=self._lag)
         if self._live is not None:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif summary.messages:
@@ -105,7 +108,7 @@ class Progress:
             self._live.stop()
 
 
-def progress_line(summary: Summary, total: int | None, rate: float, extra: str) -> str:
+def progress_line(summary: Summary, total: int | None, rate: float, extra: str, *, lag: bool = True) -> str:
     """Format the line; the most important parts come first, as a narrow terminal cuts the end.
 
     >>> progress_line(Summary(messages=5_000), 20_000, 500.0, "")
@@ -117,8 +120,8 @@ def progress_line(summary: Summary, total: int | None, rate: float, extra: str) 
         if rate > 0 and summary.messages < total:
             minutes, seconds = divmod(round((total - summary.messages) / rate), 60)
             left = f"{minutes}:{seconds:02d} left"
-    lag = summary.latency.last_s()
-    late = "lag –" if math.isnan(lag) else f"lag {lag:.2f} s"
+    newest = summary.latency.last_s()
+    late = "" if not lag else "lag –" if math.isnan(newest) else f"lag {newest:.2f} s"
     speed = f"{rate:,.0f}/s" if rate else "–/s"
     parts = (f"{summary.messages:,} messages{share}", speed, left, late, f"{summary.errors:,} rejected", extra)
     return "  ".join(part for part in parts if part)

@@ -26,9 +26,9 @@ WATCHING = "Watching"
 
 EXAMPLES = """**Examples**
 
-`riot-ops run stats` · over the generated stream city, on local Spark
+`riot-ops run stats` · over the generated stream city, in this process
 
-`riot-ops run stats --runner local --messages 1000000` · over the same stream, in this process
+`riot-ops run stats --runner spark` · over the same stream, on local Spark
 
 `riot-ops run stats --stream grid --sensors 6000` · over the stream of smart meters
 
@@ -58,7 +58,7 @@ EXAMPLES = """**Examples**
 
 `riot-ops run --list` · list the applications
 
-`riot-ops run micro KAL --runner local` · one task between a source and a sink
+`riot-ops run micro KAL` · one task between a source and a sink
 
 `riot-ops run flow.json --input readings.csv` · a dataflow's JSON file, over records with the fields that it declares
 
@@ -173,7 +173,14 @@ def run(
         ),
     ] = None,
     plot: Annotated[bool, _option(OUTPUT, "Draw a plot of the results as a PNG file.")] = True,
-    runner: Annotated[str, _option(RUNNER, "spark, or local (in this process).")] = "spark",
+    runner: Annotated[
+        str,
+        _option(
+            RUNNER,
+            "spark, local (in this process) or auto: local for generated messages up to 1,000,000, for files up to "
+            "256 MiB, and without Spark.",
+        ),
+    ] = "auto",
     cores: Annotated[
         int | None, _option(RUNNER, "Cores of local Spark or of this process; default: all.", min=1)
     ] = None,

@@ -14,7 +14,7 @@ from riot_ops.core.file_paths import absolute_path
 from riot_ops.core.paths import write_atomic
 from riot_ops.core.storage import Address
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "earlier_runner"]
 
 #: The file that names the run whose results a folder holds.
 MANIFEST = "run.json"
@@ -98,21 +98,7 @@ class RunFolder:
 
     def _earlier(self) -> dict[str, Any] | None:
         """Return the manifest of the run whose results are here, if any."""
-        path = self._folder / MANIFEST
-        data = path.read() if isinstance(path, Address) else path.read_bytes() if path.exists() else None
-        if data is None:
-            return None
-        try:
-            manifest = json.loads(data)
-            if (
-                isinstance(manifest, dict)
-                and isinstance(manifest.get("run"), dict)
-                and isinstance(manifest.get("made"), list)
-            ):
-                return manifest
-        except ValueError:
-            pass
-        raise ConfigError(f"{path} was not written by riot-ops run: use another --out")
+        return _manifest(self._folder)
 
     def _check_continued(
         self,
@@ -149,6 +135,33 @@ class RunFolder:
             path.write(data)
         else:
             write_atomic(path, data)
+
+
+def earlier_runner(folder: Path | Address, checkpoint: Path | Address) -> str | None:
+    """Return the runner of the run that a checkpoint continues; None if there is none to continue."""
+    try:
+        earlier = _manifest(folder) if _is_nonempty_folder(checkpoint) else None
+    except OSError:  # the run says what is wrong
+        return None
+    return None if earlier is None else earlier["run"].get("runner")
+
+
+def _manifest(folder: Path | Address) -> dict[str, Any] | None:
+    path = folder / MANIFEST
+    data = path.read() if isinstance(path, Address) else path.read_bytes() if path.exists() else None
+    if data is None:
+        return None
+    try:
+        manifest = json.loads(data)
+        if (
+            isinstance(manifest, dict)
+            and isinstance(manifest.get("run"), dict)
+            and isinstance(manifest.get("made"), list)
+        ):
+            return manifest
+    except ValueError:
+        pass
+    raise ConfigError(f"{path} was not written by riot-ops run: use another --out")
 
 
 def _is_nonempty_folder(folder: Path | Address) -> bool:
