@@ -4,7 +4,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 CODE := src tests benchmarks examples tools conftest.py
 # pages whose examples are run
-PAGES := README.md docs/start docs/howto
+PAGES := README.md docs/start docs/concepts docs/howto
 TESTED := tests src benchmarks $(PAGES)
 # two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/spark_workers.py)
 WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile

@@ -202,7 +202,158 @@ def first_dataflow() -> Picture:
     return picture
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {"overview": overview, "first_dataflow": first_dataflow}
+def records() -> Picture:
+    """A line, its record, and a batch of columns."""
+    picture = Picture("A line of a file becomes a record with typed fields, and records become a batch of columns", 330)
+    picture.text(16, 28, "a line of a file, or a message of a broker", "strong")
+    picture.box(16, 38, 368, 30, "a,2024-05-01T12:00:20Z,40.5", kind="store", code=True)
+    picture.arrow((200, 68), (200, 92))
+    picture.text(212, 86, "types are checked", "", SMALL)
+    picture.text(16, 112, "a record", "strong")
+    for i, (name, value) in enumerate([("seq", "2"), ("event_time", "12:00:20"), ("bed", "a"), ("moisture", "40.5")]):
+        picture.box(16 + 93 * i, 120, 89, 48, name, value)
+    picture.arrow((200, 168), (200, 192))
+    picture.text(212, 186, "with its neighbours", "", SMALL)
+    picture.text(16, 212, "a batch: the records as columns", "strong")
+    columns = (("0", "1", "2"), ("12:00:00", "12:00:10", "12:00:20"), ("a", "b", "a"), ("40.1", "null", "40.5"))
+    for i, column in enumerate(columns):
+        picture.box(16 + 93 * i, 222, 89, 84, *column, code=True)
+    return picture
+
+
+def time() -> Picture:
+    """Event times in the order of arrival, stream time, a window's end and a late record."""
+    picture = Picture(
+        "Stream time only rises with the records that arrive; a record behind a closed window is late", 330
+    )
+    picture.line((64, 40), (64, 270), (388, 270), kind="axis")
+    picture.text(16, 26, "event time: when it happened", "strong")
+    picture.text(388, 292, "arrival", "strong", TEXT, "end")
+
+    def point(i: int, seconds: float) -> tuple[float, float]:
+        return 64 + 46 * i, 262 - seconds * 2.2
+
+    for label, seconds in (("12:00:00", 0), ("12:01:00", 60)):
+        picture.text(60, point(0, seconds)[1] + 4, label, "", 12, "end")
+    picture.line((64, 130), (388, 130), kind="cut")
+    picture.text(70, 122, "the window ends here", "alarm", SMALL)
+    times = (10, 25, 18, 50, 66, 55, 80)
+    stream: list[tuple[float, float]] = []
+    top = 0.0
+    for i, seconds in enumerate(times, 1):
+        x, y = point(i, seconds)
+        if seconds > top:
+            stream += [(x, point(i, top)[1]), (x, y)] if top else [(x, y)]
+            top = seconds
+    stream.append((388, stream[-1][1]))
+    picture.line(*stream, kind="curve")
+    for i, seconds in enumerate(times, 1):
+        late = i == 6
+        picture.dot(*point(i, seconds), "wrong" if late else "dot", 5)
+    picture.text(point(6, 55)[0] + 10, point(6, 55)[1] + 5, "late", "alarm", SMALL)
+    picture.text(point(3, 18)[0] + 10, point(3, 18)[1] + 5, "out of order: counted", "", SMALL)
+    picture.text(384, 78, "stream time", "blue", SMALL, "end")
+    picture.line((point(5, 66)[0], 130), (point(5, 66)[0], 300), kind="cut")
+    picture.text(point(5, 66)[0], 316, "it closes here", "alarm", SMALL, "middle")
+    return picture
+
+
+def state() -> Picture:
+    """Records of two keys, a state for each, and the checkpoint."""
+    picture = Picture("Records go to the state of their key; a checkpoint keeps the states with the position", 290)
+    picture.text(16, 26, "records", "strong")
+    for i, (bed, value) in enumerate((("a", "40"), ("b", "10"), ("a", "41.5"), ("b", "9"))):
+        picture.box(16, 38 + 38 * i, 88, 32, f"{bed}: {value}", kind="box" if bed == "a" else "store")
+    picture.box(176, 46, 104, 56, "state of a", "last = 41.5")
+    picture.box(176, 124, 104, 56, "state of b", "last = 9", kind="store")
+    for i, end in enumerate((64, 142, 84, 162)):
+        picture.arrow((104, 54 + 38 * i), (174, end))
+    picture.text(320, 26, "results", "strong")
+    picture.box(320, 58, 66, 32, "+1.5")
+    picture.box(320, 136, 66, 32, "−1", kind="store")
+    picture.arrow((280, 74), (318, 74))
+    picture.arrow((280, 152), (318, 152))
+    picture.box(96, 224, 264, 48, "checkpoint", "position: 4 · a: 41.5 · b: 9", kind="good")
+    picture.arrow((228, 180), (228, 222))
+    return picture
+
+
+def order() -> Picture:
+    """Two ways to cut six records, and the same results."""
+    picture = Picture("The same six records cut into batches in two ways give the same results", 300)
+    for row, (label, cuts) in enumerate((("one cut", (0, 0, 0, 0, 1, 1)), ("another", (0, 0, 1, 1, 1, 2)))):
+        top = 26 + 92 * row
+        picture.text(16, top, f"{label} into batches", "strong")
+        for batch in sorted(set(cuts)):
+            members = [i for i, one in enumerate(cuts) if one == batch]
+            left = 20 + 62 * members[0]
+            picture.box(left - 6, top + 8, 62 * len(members) - 4, 48, kind="good")
+        for i in range(6):
+            picture.box(20 + 62 * i, top + 16, 46, 32, f"{i} {'ab'[i % 2]}", kind="box" if i % 2 == 0 else "store")
+    picture.text(16, 214, "each key in the order of seq: the same results", "strong")
+    picture.box(16, 224, 180, 30, "a: 0 → 2 → 4")
+    picture.box(204, 224, 180, 30, "b: 1 → 3 → 5", kind="store")
+    picture.text(16, 280, "between a and b there is no order", "", SMALL)
+    return picture
+
+
+def errors() -> Picture:
+    """What a step may do with a record."""
+    picture = Picture("A step passes a record on, drops it by purpose, or rejects it with a reason", 300)
+    picture.box(16, 30, 88, 34, "40")
+    picture.box(16, 76, 88, 34, "5", kind="store")
+    picture.box(16, 122, 88, 34, "n/a", kind="bad")
+    picture.box(156, 66, 92, 56, "step", "with its state")
+    for top in (47, 93, 139):
+        picture.arrow((104, top), (154, 94 if top == 93 else 78 if top == 47 else 110))
+    picture.box(300, 30, 86, 40, "result", kind="good")
+    picture.arrow((248, 80), (298, 52))
+    picture.text(260, 94, "drops by purpose:", "", SMALL)
+    picture.text(260, 110, "a filter does", "", SMALL)
+    picture.arrow((202, 122), (202, 190))
+    picture.text(212, 160, "rejects: the run goes on", "alarm", SMALL)
+    picture.box(60, 192, 326, 84, kind="bad")
+    picture.text(76, 216, "the stream errors", "strong")
+    picture.text(76, 238, "wrong_type · which step · when", "", SMALL)
+    picture.text(76, 260, "moisture = 'n/a' is not of type double", "code", 12)
+    return picture
+
+
+def delivery() -> Picture:
+    """Rounds, commits, a crash and the restart."""
+    picture = Picture(
+        "Position, state and output are committed together; after a crash a run continues at the commit", 330
+    )
+    picture.text(16, 26, "the input", "strong")
+    for i in range(12):
+        picture.box(16 + 31 * i, 36, 28, 28, str(i), kind="good" if i < 8 else "bad" if i < 10 else "box")
+    picture.line((264, 30), (264, 120), kind="cut")
+    picture.text(140, 86, "two rounds, committed", "calm", SMALL, "middle")
+    picture.text(270, 86, "crash in the third", "alarm", SMALL)
+    picture.box(
+        16,
+        112,
+        232,
+        82,
+        "a commit, all or nothing",
+        "position: 8",
+        "state: count = 8",
+        "output: files 0 and 1",
+        kind="good",
+    )
+    picture.box(272, 124, 112, 58, "half written", "taken back", kind="bad")
+    picture.arrow((132, 194), (132, 226))
+    picture.text(16, 246, "the next run with this checkpoint", "strong")
+    for i in range(4):
+        picture.box(264 + 31 * i, 256, 28, 28, str(8 + i))
+    picture.text(254, 275, "reads on at 8, with count = 8", "", SMALL, "end")
+    picture.text(16, 312, "each record has its effect once", "calm", SMALL)
+    return picture
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
+    make.__name__: make for make in (overview, first_dataflow, records, time, state, order, errors, delivery)
+}
 
 
 def draw(folder: Path) -> Sequence[Path]:
