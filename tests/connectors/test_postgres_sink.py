@@ -286,8 +286,11 @@ def test_refused_logins_and_missing_servers_are_named(server, database, monkeypa
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.001)
     for options, message in (
         ({"credential": ro.Secret("wr0ng-secret")}, "password authentication failed.*check url= and credential="),
-        ({"url": server.url.replace("/postgres", "/nowhere")}, 'database "nowhere" does not exist'),
-        ({"url": "postgresql://riot@127.0.0.1:9/x", "retry": "5ms"}, "127.0.0.1:9/x.*refused"),
+        ({"url": server.url.replace("/postgres", "/nowhere")}, 'database "nowhere" does not exist.*check url='),
+        ({"url": "postgresql://riot@127.0.0.1:9/x", "retry": "5ms"}, "127.0.0.1:9/x.*refused.*check url="),
+        ({"url": "postgresql://riot@nowhere.invalid/x", "retry": "5ms"}, "nowhere.invalid/x.*resolve.*check url="),
+        ({"credential": None, "retry": "5ms"}, r"no password supplied \(give credential=Secret.env"),
+        ({"url": f"{server.url}?sslmode=require", "retry": "5ms"}, "SSL was required.*check sslmode"),
     ):
         with pytest.raises(ro.ConnectorError, match=message) as found:
             flow().run(ROWS, sinks=sink(server, **options))
@@ -317,9 +320,22 @@ def test_tables_that_do_not_fit_are_refused_before_the_run(server, database, sta
         flow().run(ROWS, sinks=sink(server, **options))
 
 
+def test_missing_schemas_and_rights_are_named(server, database):
+    database.execute("DROP ROLE IF EXISTS reader")
+    database.execute("CREATE ROLE reader LOGIN PASSWORD 'never-shown'")
+    database.execute("GRANT USAGE ON SCHEMA public TO reader")
+    reader = {"url": server.url.replace("riot@", "reader@")}
+    for options, message in (
+        ({"table_name": "nowhere.kept"}, 'schema "nowhere" does not exist.*create the schema'),
+        (reader, r"postgresql://reader@.*permission denied.*grant the user of url= the right"),
+    ):
+        with pytest.raises(ro.ConnectorError, match=message):
+            flow().run(ROWS, sinks=sink(server, **options))
+
+
 def test_records_that_a_table_refuses_end_the_run(server, database):
     database.execute("CREATE TABLE kept (seq bigint, device varchar(1), value float8)")
-    with pytest.raises(ro.ConnectorError, match=r"stream 'kept'.*too long"):
+    with pytest.raises(ro.ConnectorError, match=r"stream 'kept'.*too long.*alter the column"):
         flow().run(pa.table({"device": ["abc"], "value": [1.0]}), sinks=sink(server))
     with pytest.raises(ro.ConnectorError, match="1 records of the stream 'kept' have a null in the key 'device'"):
         flow().run(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from riot_ops.connectors.retry import Failure, retry, shared_client
@@ -123,6 +123,8 @@ class HTTPConnection:
 
     #: What stands before the token in its header.
     token_scheme = "Bearer"  # noqa: S105
+    #: The parameters that say where records go, for the error of a server that does not know that place.
+    place_options: ClassVar[tuple[str, ...]] = ("url",)
 
     def send(self, verb: str, url: str, body: bytes, headers: Mapping[str, str], what: str) -> None:
         """Send a request, again after transient failures, until the server accepts it.
@@ -159,7 +161,7 @@ class HTTPConnection:
         def call() -> None:
             answer = client.request(verb, url, body, {**own, **headers})
             if not 200 <= answer.status < 300:
-                raise _RefusedError(_explain(answer, secrets, client))
+                raise _RefusedError(_explain(answer, secrets, client, self.place_options))
 
         retry(f"{what} cannot be sent to {where}", call, client.explain, _seconds(self.retry))
 
@@ -170,7 +172,7 @@ class _RefusedError(Exception):
         self.failure = failure
 
 
-def _explain(answer: Any, secrets: Sequence[str], client: _Client) -> Failure:
+def _explain(answer: Any, secrets: Sequence[str], client: _Client, places: Sequence[str]) -> Failure:
     """Say why an answer is not a success."""
     text = answer.data.decode("utf-8", "replace").strip()
     for secret in secrets:
@@ -180,6 +182,8 @@ def _explain(answer: Any, secrets: Sequence[str], client: _Client) -> Failure:
     remedy = ""
     if answer.status in (401, 403):
         remedy = " (check token=, or username= and password=)"
+    elif answer.status in (404, 405):
+        remedy = f" (check {', '.join(f'{name}=' for name in places)})"
     elif answer.status == 413:
         remedy = " (give a smaller batch_size=)"
     elif 300 <= answer.status < 400:
@@ -231,11 +235,13 @@ class _Client:
             return error.failure
         known = self._http.exceptions
         if isinstance(error, known.SSLError):
-            return Failure(f"TLS fails: {error} (check ca_file= and certificate=)", transient=False)
+            is_plain = "WRONG_VERSION_NUMBER" in str(error) or "HTTP_REQUEST" in str(error)
+            remedy = "does the server talk TLS? give http:// if not" if is_plain else "check ca_file= and certificate="
+            return Failure(f"TLS fails: {error} ({remedy})", transient=False)
         if isinstance(error, known.NameResolutionError):
-            return Failure("its host is unknown", transient=True)
+            return Failure("its host is unknown (check url=)", transient=True)
         if isinstance(error, known.ConnectTimeoutError | known.NewConnectionError):
-            return Failure("the server cannot be reached", transient=True)
+            return Failure("the server cannot be reached (is it running? check url=)", transient=True)
         if isinstance(error, known.ReadTimeoutError):
             return Failure(f"the server does not answer within {self._timeout_s:g} s", transient=True)
         if isinstance(error, known.HTTPError):

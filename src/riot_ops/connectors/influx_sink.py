@@ -110,6 +110,10 @@ class InfluxSink(HTTPConnection, BatchedSink):
         template(self.measurement)
 
     @property
+    def place_options(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("url", "api", "database", "org") if self.api == "2" else ("url", "api", "database")
+
+    @property
     def token_scheme(self) -> str:  # type: ignore[override]
         return "Bearer" if self.api == "3" else "Token"
 

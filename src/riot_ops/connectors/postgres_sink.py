@@ -46,6 +46,18 @@ MAX_NAME_BYTES = 63
 #: Classes of SQLSTATE after which another attempt can succeed: connection, resources, operator intervention, and
 #: serialization failures and deadlocks.
 TRANSIENT_CLASSES = ("08", "53", "57", "40")
+#: By the beginning of a SQLSTATE, what helps.
+REMEDIES: Mapping[str, str] = {
+    "28": "check url= and credential=",
+    "3D": "check the database in url=",
+    "3F": "create the schema, or grant its use, or check table_name=",
+    "42501": "grant the user of url= the right: to create tables in the schema, or to write to this one",
+    "42P01": "check table_name=",
+    "42804": "cast the field in a task, or alter the column",
+    "22": "cast the field in a task, or alter the column",
+    "23": "filter or mend such records in a task, or alter the table",
+    "25006": "give the server that may be written to as url=",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -509,12 +521,17 @@ def explain(error: Exception) -> Failure | None:
     state = getattr(error, "sqlstate", None)
     text = excerpt(" ".join(str(error).split()), 300)
     if state is not None:
-        return Failure(text, state[:2] in TRANSIENT_CLASSES)
+        remedy = next((helps for start, helps in REMEDIES.items() if state.startswith(start)), "")
+        return Failure(f"{text} ({remedy})" if remedy else text, state[:2] in TRANSIENT_CLASSES)
     refused = "FATAL" in text and not any(
         word in text for word in ("starting up", "shutting down", "too many", "recovery")
     )
+    if "no password supplied" in text:
+        return Failure(f"{text} (give credential=Secret.env('NAME'))", transient=False)
     missing = isinstance(error, psycopg.OperationalError) and not refused
-    return Failure(f"{text} (check url= and credential=)" if refused else text, missing)
+    if "SSL" in text and missing:
+        return Failure(f"{text} (check sslmode and sslrootcert in url=)", transient=True)
+    return Failure(f"{text} (check url={' and credential=' if refused else ', and that the server runs'})", missing)
 
 
 def _psycopg() -> Any:

@@ -111,6 +111,8 @@ class TableSource(Source):
                 raise ConfigError(
                     f"time: {self.label} has no column {self.time!r}{did_you_mean(self.time, self._columns.names)}"
                 )
+            if self.time is not None and not pa.types.is_timestamp(dtype := self._columns.field(self.time).type):
+                raise ConfigError(f"time: the column {self.time!r} of {self.label} must be a timestamp, and is {dtype}")
         return self._columns
 
     def field_name(self, column: str) -> str:
@@ -145,6 +147,11 @@ class TableSource(Source):
             if self.start_version is None:
                 base = self.newest() if self.version is None else self.version
             first = base if self.start_version is None else self.start_version
+            if self.start_version is not None and first > (newest := self.newest()) + 1:
+                raise ConnectorError(
+                    f"start_version = {first}: {self.label} has the versions up to {newest} only; give one of these, "
+                    f"or {newest + 1} for what is appended from now on"
+                )
             self._initial = {
                 "table": self.table_id(), "base": base, "version": first, "file": 0, "row": 0, "seq": 0,
             }  # fmt: skip

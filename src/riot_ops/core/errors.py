@@ -28,6 +28,11 @@ __all__ = [
 ]
 
 EXCERPT_LENGTH = 200
+#: Parts of messages of libraries about a file whose content is not what it should be.
+DAMAGED = (
+    r"magic bytes|[Ii]nvalid JSON|Json error|[Tt]runcated|[Cc]orrupt|[Pp]arquet file size|footer|[Cc]hecksum"
+    r"|[Uu]nexpected end|TableMetadata|not a database|[Nn]ot a gzipped|end-of-stream"
+)
 
 
 class RiotError(Exception):
@@ -191,6 +196,31 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     'abc…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def read_error(path: object, error: Exception) -> ConnectorError:
+    """Return the error that a file cannot be read, with what helps.
+
+    >>> str(read_error("a.parquet", OSError("Parquet magic bytes not found in footer")))
+    "cannot read a.parquet: Parquet magic bytes not found in footer; it is damaged or not complete: let its writer give
+    it another name, such as '.a', until it is complete, or leave it out"
+    """
+    text = " ".join(str(error).split()).removesuffix(".")
+    name = str(path).rpartition("/")[2]
+    if isinstance(error, FileNotFoundError):
+        remedy = "check the path"
+    elif isinstance(error, PermissionError):
+        remedy = "let this user read it"
+    elif isinstance(error, UnicodeError):
+        remedy = "give its encoding="
+    elif re.search(DAMAGED, text):
+        remedy = (
+            f"it is damaged or not complete: let its writer give it another name, such as '.{name.partition('.')[0]}', "
+            "until it is complete, or leave it out"
+        )
+    else:
+        remedy = "check its content and its format"
+    return ConnectorError(f"cannot read {path}: {excerpt(text, 300)}; {remedy}")
 
 
 def value_text(value: Any) -> str:

@@ -139,7 +139,10 @@ def list_files(item: str) -> list[str]:
     if is_remote(item):
         found = _stored_files(item)
         if not found:
-            raise ConnectorError(f"no such file, and no files in a folder: {item}")
+            raise ConnectorError(
+                f"no such file, and no files in a folder: {item}; check the bucket, the name, and whether the account "
+                "may list it"
+            )
         return found
     if os.path.isdir(item):
         found = [n for n in os.listdir(item) if not n.startswith(".")]
@@ -151,7 +154,11 @@ def list_files(item: str) -> list[str]:
     else:
         names = sorted(n for n in glob.glob(item, recursive=True) if os.path.isfile(n))
     if not names:
-        raise ConnectorError(f"the folder {item} holds no files" if os.path.isdir(item) else f"no such file: {item}")
+        raise ConnectorError(
+            f"the folder {item} holds no files whose names do not begin with '.'; check the path"
+            if os.path.isdir(item)
+            else f"no such file: {item}; check the path"
+        )
     return [os.path.abspath(n) for n in names]
 
 

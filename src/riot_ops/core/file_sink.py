@@ -28,7 +28,7 @@ from riot_ops.core.compaction import (
     joined_span,
     superseded_by_folder,
 )
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, read_error
 from riot_ops.core.file_writer import ROW_GROUP_ROWS, HiddenFileWriter, TableWriter, publish_files
 from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.parameters import as_timedelta
@@ -483,7 +483,7 @@ class ParquetSink(FileSink):
             with open_parquet(path) as file:
                 return file.schema_arrow.remove_metadata()
         except (pa.ArrowException, OSError) as error:
-            raise ConnectorError(f"cannot read {path}: {error}") from error
+            raise read_error(path, error) from error
 
 
 def _local(path: Path | Address) -> Path:

@@ -98,7 +98,10 @@ class FolderLock:
         except ConnectorError:
             raise
         except OSError as error:
-            raise ConnectorError(f"the folder {folder} cannot be taken for a run: {error}") from error
+            raise ConnectorError(
+                f"the folder {folder} cannot be taken for a run: {error}; give a folder that is there or can be made, "
+                "and that this user may write to"
+            ) from error
 
     def release(self) -> None:
         """Release the folders; may be called twice."""

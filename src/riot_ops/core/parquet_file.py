@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError, read_error
 from riot_ops.core.file_paths import is_remote, open_binary
 from riot_ops.core.storage import Address
 
@@ -44,4 +44,4 @@ def read_parquet(path: str | Path | Address, columns: Sequence[str] | None = Non
     except ConnectorError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise ConnectorError(f"cannot read {path}: {error}") from error
+        raise read_error(path, error) from error

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyarrow import types
 
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, read_error
 from riot_ops.core.file_sink import FileSink, ParquetSink, TableWriter
 from riot_ops.core.json_rows import json_lines, json_texts
 from riot_ops.core.python_values import from_values
@@ -118,14 +118,14 @@ class CSVSink(FileSink):
             )
             return table if schema is None else _typed(table, schema)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-            raise ConnectorError(f"cannot read {path}: {error}") from error
+            raise read_error(path, error) from error
 
     def form_of(self, path: Path | Address) -> object:
         try:
             with _opened(path, "rb") as file:
                 return _read_header(file)
         except OSError as error:
-            raise ConnectorError(f"cannot read {path}: {error}") from error
+            raise read_error(path, error) from error
 
     def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         with _opened(into, "wb") as joined:
@@ -199,7 +199,7 @@ class JSONLinesSink(FileSink):
             ]
             return pa.table(columns, schema=schema)
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            raise ConnectorError(f"cannot read {path}: {error}") from error
+            raise read_error(path, error) from error
 
     def join_files(self, parts: Sequence[Path | Address | BinaryIO], into: Path | BinaryIO) -> None:
         with _opened(into, "wb") as joined:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.castable import matches, valid_utf8
 from riot_ops.core.casting import Problem, cast_or_null
-from riot_ops.core.errors import ConnectorError, value_text
+from riot_ops.core.errors import ConnectorError, read_error, value_text
 from riot_ops.core.file_paths import input_stream
 from riot_ops.core.parquet_file import open_parquet
 from riot_ops.core.python_values import infer_type
@@ -56,7 +56,7 @@ def naming_file(path: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeError) as error:
         if isinstance(error, ConnectorError):
             raise
-        raise ConnectorError(f"cannot read {path}: {error}") from None
+        raise read_error(path, error) from None
 
 
 class FileFormat(ABC):

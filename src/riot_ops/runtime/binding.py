@@ -60,8 +60,7 @@ def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict
         assert schema is not None
         source = sources[name] if hasattr(sources[name], "sparkSession") else _as_source(name, sources[name], schema)
         if isinstance(source, Source):
-            source = source.project(schema)
-            check_source_fields(name, source.schema, schema)
+            source = _projected(name, source, schema)
             if again is not None and not source.replayable:
                 raise ConfigError(
                     f"the source {name!r} is an iterator, which can be read once, but {again} reads records again; "
@@ -71,6 +70,17 @@ def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict
             source = _fit_frame(name, source, schema)
         bound[name] = source
     return bound
+
+
+def _projected(name: str, source: Source, schema: pa.Schema) -> Source:
+    """Return a source of the declared fields; the error for one that is missing names all that the source has."""
+    projected = source.project(schema)
+    try:
+        check_source_fields(name, projected.schema, schema)
+    except ConfigError:
+        check_source_fields(name, source.schema, schema)
+        raise
+    return projected
 
 
 def _as_source(name: str, source: Any, schema: pa.Schema) -> Source:
@@ -134,6 +144,8 @@ def sinks_by_node(flow: Graph, sinks: Any, out: str | Path | None) -> dict[str, 
     own = {node.id: node.sink for node in nodes if node.sink is not None}
     if sinks is not None and out is not None:
         raise ConfigError("give either sinks or out, not both")
+    if isinstance(out, Sink):
+        raise ConfigError(f"out must be a path or an address, got {type(out).__name__}: give a sink as sinks=")
     if (out is not None or isinstance(sinks, Sink)) and own and len(own) == len(nodes):
         raise ConfigError(
             f"the dataflow {flow.name!r} has its own sink for {', '.join(map(repr, own))}, so that "

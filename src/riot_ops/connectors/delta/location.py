@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
+from riot_ops.core.errors import DAMAGED, EXCERPT_LENGTH, ConfigError, ConnectorError, MissingExtraError, excerpt
 from riot_ops.core.paths import local_path, scheme_of
 from riot_ops.core.secret import Secret
 
@@ -35,6 +35,7 @@ REMEDIES = (
     (r"(?i)permission denied", "this user may not read or write there"),
     (r"(?i)no space left|disk quota", "make room"),
     (r"(?i)missing region|imds|169\.254", "give the region and the credentials of the store as storage_options"),
+    (DAMAGED, "a file of it is damaged or not complete: restore it, or the table in an earlier version"),
 )
 DEFAULT_REMEDY = "check the address, storage_options, and whether the store can be reached"
 
@@ -145,5 +146,15 @@ class TableLocation:
     def error(self, what: str, error: BaseException) -> ConnectorError:
         """Return the error that the table cannot be opened, read or written."""
         text = " ".join(re.sub(r"\x1b\[[\d;]*m|↳", " ", str(error)).split())  # delta-rs colours its messages
+        text = text.partition(" 0: <unknown>")[0]  # and shows where it was
+        if found := re.search(r"(<\?xml.*)?<Error><Code>(.*?)</Code><Message>(.*?)</Message>.*", text):
+            text = f"{text[: found.start()]}{found[2]}: {found[3]}"
+        for value in self.options.values():
+            text = text.replace(value.reveal(), "***") if isinstance(value, Secret) else text
         remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
-        return ConnectorError(f"the Delta table {self.address} cannot be {what}: {excerpt(text)}; {remedy}")
+        return ConnectorError(f"the Delta table {self.address} cannot be {what}: {_both_ends(text)}; {remedy}")
+
+
+def _both_ends(text: str) -> str:
+    """Return the beginning and the end of a long message, which has its cause last."""
+    return text if len(text) <= 2 * EXCERPT_LENGTH else f"{excerpt(text)} … {text[-EXCERPT_LENGTH:]}"

@@ -199,8 +199,8 @@ class DeltaLog:
             if isinstance(error.__context__, FileNotFoundError):
                 raise ConnectorError(
                     f"the file {self.location.address}/{path} of version {version} does not exist any more: a vacuum "
-                    "has removed it, as later versions do not need it; start again with a new checkpoint, from the "
-                    "table as it is"
+                    "has removed it, if later versions do not need it, or it was lost; start again with a new "
+                    "checkpoint, from the table as it is, or restore the file"
                 ) from None
             raise
 

@@ -17,6 +17,12 @@ from riot_ops.core.secret import Secret, names_secret
 
 __all__ = ["TableCatalog", "check_catalog", "table_name"]
 
+#: By a part of a message, what helps beside the remedies of the store.
+OWN_REMEDIES = (
+    (r"FileNotFoundError.*\.(parquet|avro|json)\b", "a file of it was removed or lost: restore it, or roll it back"),
+    (r"URI missing", "define the catalogue in the configuration of pyiceberg, or give its settings as catalog"),
+    (r"unable to open database file", "create the folder of the database, or check uri"),
+)
 DEFAULT_REMEDY = "check the settings of the catalogue, and whether it can be reached"
 
 
@@ -106,7 +112,9 @@ class TableCatalog:
                 for value in self.settings.values():
                     text = text.replace(value.reveal(), "***") if isinstance(value, Secret) else text
             text = f"{type(error).__name__}: {_without_credentials(text)}"
-            remedy = next((helps for pattern, helps in REMEDIES if re.search(pattern, text)), DEFAULT_REMEDY)
+            remedy = next(
+                (helps for pattern, helps in (*OWN_REMEDIES, *REMEDIES) if re.search(pattern, text)), DEFAULT_REMEDY
+            )
             remedy = remedy.replace("storage_options", "the settings of the catalogue")
             raise ConnectorError(f"{what}: {excerpt(text)} (Iceberg catalogue {self.address}); {remedy}") from None
 

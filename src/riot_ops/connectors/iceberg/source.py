@@ -146,7 +146,10 @@ class IcebergSource(TableSource):
     def _version_of(self, name: str, number: int) -> int:
         found = self._table.snapshot_by_id(number)
         if found is None:
-            raise ConnectorError(f"{name}: {self.label} has no snapshot {number}; it may have expired")
+            raise ConnectorError(
+                f"{name}: {self.label} has no snapshot {number}, which may have expired (Iceberg catalogue "
+                f"{self.catalog.address}); give one of those that it has"
+            )
         return int(found.sequence_number)
 
     def table_columns(self) -> pa.Schema:

@@ -277,6 +277,11 @@ class ErrorLog:
         """Whether all brokers were out of reach, at some time since :meth:`clear`."""
         return "_ALL_BROKERS_DOWN" in self._found
 
+    @property
+    def has_unknown_host(self) -> bool:
+        """Whether the name of a broker's host has no address."""
+        return "_RESOLVE" in self._found
+
     def clear(self) -> None:
         """Forget all errors."""
         self._found.clear()
@@ -341,6 +346,8 @@ def connector_error(connection: KafkaConnection, what: str, error: Any, log: Err
     if log is not None and log.text() and log.text() not in texts:
         texts.append(log.text())
     names = [cause.name(), error.name()]
+    if log is not None and not log.fatal() and log.has_unknown_host:
+        names.insert(0, "_RESOLVE")  # why no broker answers
     remedy = next((REMEDIES[name] for name in names if name in REMEDIES), "")
     return ConnectorError(
         f"Kafka at {connection.address}: {what}: {'; '.join(texts)}{f'; {remedy}' if remedy else ''}",

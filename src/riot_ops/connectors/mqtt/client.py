@@ -393,11 +393,11 @@ class PahoLink:
         except ssl.SSLError as error:
             raise ConnectorError(f"it does not speak TLS as expected: {error.reason or error}") from None
         except socket.gaierror:
-            raise ConnectorError(f"the host {self._host!r} is unknown", retryable=self._reached) from None
+            raise ConnectorError(f"the host {self._host!r} is unknown; check url", retryable=self._reached) from None
         except ConnectionRefusedError:
             raise ConnectorError("it refuses connections; is it running?", retryable=True) from None
         except OSError as error:
-            raise ConnectorError(f"it cannot be reached: {error}", retryable=True) from None
+            raise ConnectorError(f"it cannot be reached: {error}; check url", retryable=True) from None
         until = min(until, time.monotonic() + RESPONSE_TIMEOUT_S)
         while self._response is None:
             if self.client.socket() is None:
@@ -407,14 +407,15 @@ class PahoLink:
                     hint = "; does it accept the certificate?" if given else "; does it want a certificate?"
                 raise ConnectorError(f"it closed the connection instead of answering{hint}", retryable=True)
             if time.monotonic() > until:
-                raise ConnectorError("it does not answer", retryable=True)
+                raise ConnectorError("it does not answer; is it an MQTT broker? check url", retryable=True)
             if self._stop.is_set():
                 raise ConnectorError("the connection is being closed", retryable=True)
             self.wait(STOP_CHECK_S)
         if self._response.is_failure:
             user = "without user" if self._user is None else f"of the user {self._user!r}"
             transient = self._response.value in TRANSIENT_CODES
-            raise ConnectorError(f"it refuses the login {user}: {self._response}", retryable=transient)
+            hint = "" if transient else "; check username and password"
+            raise ConnectorError(f"it refuses the login {user}: {self._response}{hint}", retryable=transient)
         self._reached, self._connected_at = True, time.monotonic()
 
     def _open_socket(self) -> None:

@@ -105,7 +105,7 @@ class Spool:
             folder.mkdir(parents=True, exist_ok=True)
             self._guard = open(folder / ".lock", "wb")  # noqa: SIM115 (held until it is closed)
         except OSError as error:
-            raise ConnectorError(f"the spool {folder} cannot be opened: {error}") from None
+            raise _not_usable(folder, error) from None
         if not _try_lock(self._guard, cancelled or threading.Event()):
             self._guard.close()
             raise ConnectorError(
@@ -364,8 +364,17 @@ def _read_committed(folder: Path) -> int:
         return int((folder / COMMITTED).read_bytes())
     except FileNotFoundError:
         return 0
+    except OSError as error:
+        raise _not_usable(folder, error) from None
     except ValueError:
         raise ConnectorError(f"the file {folder / COMMITTED} is damaged") from None
+
+
+def _not_usable(folder: Path, error: OSError) -> ConnectorError:
+    return ConnectorError(
+        f"the spool {folder} cannot be opened: {error.strerror or error}; spool must be a folder on a local disk that "
+        "this user may write to"
+    )
 
 
 def _blocks(path: Path, file: IO[bytes], torn: bool, since: int = 0) -> Iterator[tuple[int, int, bytes]]:
