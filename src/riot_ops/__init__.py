@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from riot_ops.measure.json_log import JSONFormatter
     from riot_ops.measure.probe import Probe
     from riot_ops.monitoring.live import live
+    from riot_ops.runtime.sample_run import show
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
     from riot_ops.tasks.functions.estimator_function import predict
@@ -90,6 +91,7 @@ __all__ = [
     "models",
     "predict",
     "read",
+    "show",
     "stream_schema",
     "streams",
     "tables",
@@ -128,6 +130,7 @@ _MODULES = {
     "merge": "riot_ops.dataflow",
     "predict": "riot_ops.tasks.functions.estimator_function",
     "read": "riot_ops.ingest.files",
+    "show": "riot_ops.runtime.sample_run",
     "tables": "riot_ops.tables",
     "windows": "riot_ops.windows",
 }

@@ -149,7 +149,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "first": ("'trade' or 'quote'", "Whether the trade or the quote of the same number comes first."),
     "flag": ("str", "Field that marks a record."),
     "flag_warm": ("bool", "Whether results carry a flag that says whether the states of their steps are warm."),
-    "flow": ("Dataflow or Graph", "The dataflow."),
+    "flow": ("Dataflow or Graph or Task", "The dataflow, or a single task."),
     "flush_after": ("duration", "Time after which a block that is not full is sent."),
     "fofir_ramp": ("(float, float)", "Ends of the ramp of the ratio."),
     "fofir_weight": ("float", "Weight of each score in the total."),
