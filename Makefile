@@ -4,7 +4,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 CODE := src tests benchmarks examples tools conftest.py
 # pages whose examples are run
-PAGES := README.md docs/start docs/concepts docs/howto
+PAGES := README.md docs
 TESTED := tests src benchmarks $(PAGES)
 # two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/spark_workers.py)
 WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile
@@ -13,7 +13,7 @@ MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }
 # images set it; every Spark worker would then compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup browser run test test-fast test-one test-all test-matrix test-jars bench mutants lint docs report release-assets clean
+.PHONY: setup browser run test test-fast test-one test-all test-matrix test-jars bench mutants lint docs docs-serve report release-assets clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test-jars       the tests of Kafka against Apache Kafka, and of Spark's own ends, where Maven Central answers"
 	@echo "make test-matrix     the tests on Spark, with Spark 4.0, 4.1, 4.2 and 4.3"
 	@echo "make bench           riot_ops beside other ways to do the same work"
-	@echo "make docs            the documentation into build/docs (report: the papers' experiments into build/report)"
+	@echo "make docs            the documentation site into site/ (docs-serve: in the browser; report: the papers' experiments into build/report)"
 	@echo "make release-assets  raw results for a release"
 	@echo "make mutants         faults that no test notices"
 
@@ -86,9 +86,13 @@ MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models
 mutants: setup
 	$(PY) tools/mutants.py --jobs $$(nproc) $(MUTATED)
 
-# the documentation, with tables, diagrams and pictures, into build/docs
+# the documentation site into site/; broken links, pages without a place and code that does not run fail
 docs: setup
-	$(PY) tools/build_docs.py
+	$(PY) tools/docs_site build
+
+# the same on http://localhost:8000, made again after each change
+docs-serve: setup
+	$(PY) tools/docs_site serve
 
 # the papers' experiments in their quick form, onto one page in build/report
 report: setup
@@ -100,4 +104,4 @@ release-assets: setup
 	mkdir -p dist && tar -czf dist/riot-bench-results.tar.gz -C build report -C ../benchmarks results
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) out build dist site

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TypeGuard
 
+from pages import ROOT, Problem
 from rich.console import Console
 
 from riot_ops.cli import result_plots
 from riot_ops.cli.application_job import ApplicationJob
 from riot_ops.core.errors import MissingExtraError
 from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.core.paths import write_atomic
 from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import APPLICATIONS, Application
 from riot_ops.streams import generate
 from riot_ops.task import find_task
 
-__all__ = ["draw", "parts"]
+__all__ = ["parts", "picture_names", "pictures"]
 
 #: Messages of each run that counts steps and draws a picture.
 MESSAGES, PICTURED, SEED = 3_000, 50_000, 3
@@ -43,20 +47,49 @@ def parts() -> dict[str, str]:
     return found
 
 
-def draw(folder: Path) -> None:
-    """Draw what each application finds in generated streams."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for one in lines_applications():
-        if one.name not in result_plots.PLOTS:
-            continue
-        with tempfile.TemporaryDirectory() as out:
-            job = ApplicationJob(name=one.name, runner="local", messages=PICTURED, seed=SEED, out=Path(out) / "run")
-            try:
-                job.run(Console(quiet=True))
-            except MissingExtraError as error:
-                raise SystemExit(str(error)) from None
-            made = Path(out) / "run" / f"{one.name}.png"
-            (folder / made.name).write_bytes(made.read_bytes())
+def _pictured() -> list[Application]:
+    return [one for one in lines_applications() if one.name in result_plots.PLOTS]
+
+
+def picture_names() -> set[str]:
+    """Return the places of the applications' pictures."""
+    return {f"dataflows/pictures/{one.name}.png" for one in _pictured()}
+
+
+def pictures() -> dict[str, bytes]:
+    """Return what each application finds in generated streams as pictures, by their place on the site.
+
+    They are made again when the library has changed.
+    """
+    kept = ROOT / "build" / "docs-pictures" / _code_hash()
+    if not kept.exists():
+        shutil.rmtree(kept.parent, ignore_errors=True)
+        kept.mkdir(parents=True)
+    found = {}
+    for one in _pictured():
+        file = kept / f"{one.name}.png"
+        if not file.exists():
+            _draw(one, file)
+        found[f"dataflows/pictures/{file.name}"] = file.read_bytes()
+    return found
+
+
+def _draw(one: Application, file: Path) -> None:
+    with tempfile.TemporaryDirectory() as out:
+        job = ApplicationJob(name=one.name, runner="local", messages=PICTURED, seed=SEED, out=Path(out) / "run")
+        try:
+            job.run(Console(quiet=True))
+        except MissingExtraError as error:
+            raise Problem(str(error)) from None
+        write_atomic(file, (Path(out) / "run" / file.name).read_bytes())
+
+
+def _code_hash() -> str:
+    """Return a name for the library's code."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _overview() -> str:

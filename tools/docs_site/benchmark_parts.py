@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import application_pages
+import application_parts
 
 from riot_ops import dataflows, streams
 from riot_ops.connectors.retry import close_shared_clients
@@ -207,7 +207,7 @@ def parts() -> dict[str, str]:
         for stream in SCHEMAS:
             for name, run in make(stream).items():
                 runs[name][stream] = run
-    found = application_pages.parts()
+    found = application_parts.parts()
     for name, by_stream in runs.items():
         found[f"{name}_diagram"] = f"```mermaid\n{by_stream['city'].flow.diagram()}```\n"
         known = runs["pred"]["grid"].flow.nodes if name == "pred_plots" else ()
