@@ -154,6 +154,8 @@ def test_bare_command(bare, tmp_path):
     done = run(bare, "-m", "riot_ops", "run", "stats", "--runner", "local", "--messages", "500", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((tmp_path / "out" / "stats" / "avg").glob("*.parquet"))
+    done = run(bare, "-m", "riot_ops", "doctor", folder=tmp_path)
+    assert done.returncode == 0 and "spark      not installed" in done.stdout, done.stdout + done.stderr
     code = "import riot_ops.reuse as r; r.ReuseManager(r.LocalBackend()).close(); r.SparkBackend"
     done = run(bare, "-c", code, folder=tmp_path)
     assert done.stderr.endswith("pip install 'riot-ops[spark]'\n"), done.stderr
