@@ -37,6 +37,18 @@ def test_pair_is_measured_with_equal_results(name):
     assert all(math.isfinite(value) and value > 0 for value in found.values())
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "other"), [("spark-replay-source", "text-source"), ("spark-kafka-stats-delta", "idiomatic")]
+)
+def test_edge_on_spark_is_measured(name, other):
+    """In a session of its own."""
+    found = {m.measure: m.value for m in measures(quick=True, only=name)}
+    assert set(found) == {f"edges/{name}{end}" for end in ("", f"/{other}", f"/vs-{other}")}
+    assert all(math.isfinite(value) and value > 0 for value in found.values())
+
+
 def pair_of(ours, theirs):
     return lambda quick: contextlib.nullcontext(Pair(1, ours, theirs, "the other"))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.timing import median
 from riot_bench.suites.edges.brokers import kafka_sink, kafka_source, mqtt_sink, mqtt_source
+from riot_bench.suites.edges.on_spark import ON_SPARK
 from riot_bench.suites.edges.pair import Edge, Pair, PairTimeoutError, time_limit
 from riot_bench.suites.edges.pipeline import kafka_stats_delta
 from riot_bench.suites.edges.tables import delta_sink, delta_source, parquet_sink, postgres_sink, replay_source
@@ -40,12 +41,13 @@ PIPELINES: dict[str, Edge] = {"kafka-stats-delta": kafka_stats_delta}
 def measures(quick: bool = False, only: str = "") -> Iterator[Measure]:
     """Run all pairs, or those named, separated by commas."""
     pairs = {**EDGES, **PIPELINES}
-    names = [name for name in only.split(",") if name] or list(pairs)
+    known = [*pairs, *ON_SPARK]
+    names = [name for name in only.split(",") if name] or known
     for name in names:
-        if name not in pairs:
-            raise ConfigError(f"unknown pair {name!r}; known are {', '.join(pairs)}{did_you_mean(name, pairs)}")
+        if name not in known:
+            raise ConfigError(f"unknown pair {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
     for name in names:
-        yield from _measured(name, pairs[name], quick)
+        yield from ON_SPARK[name](quick) if name in ON_SPARK else _measured(name, pairs[name], quick)
 
 
 def _measured(name: str, edge: Edge, quick: bool) -> Iterator[Measure]:
