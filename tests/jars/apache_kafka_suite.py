@@ -138,14 +138,23 @@ def test_three_brokers_are_killed_in_turn(tmp_path):
         cluster.produce(source, range(n), batched=True, partition=lambda v: v % 3)
         job = [sys.executable, str(ROOT / "tests/connectors/kafka/killed_job.py")]
         job += [brokers.servers, source, target, str(tmp_path)]
-        marker = tmp_path / "batches"
+        marker, said = tmp_path / "batches", tmp_path / "said"
+
+        def begun() -> int:
+            return len(marker.read_bytes()) if marker.exists() else 0
+
+        def wait_for_batches(run: subprocess.Popen[bytes], n: int) -> None:
+            """A run goes on over the loss of a broker."""
+            end = begun() + n
+            until(lambda: begun() >= end or run.poll() is not None, 120)
+            assert run.poll() is None, said.read_text()[-2000:]
+
         for one in brokers.brokers:
-            seen = len(marker.read_bytes()) if marker.exists() else 0
-            run = subprocess.Popen(job, stderr=subprocess.DEVNULL)
-            until(lambda seen=seen: marker.exists() and len(marker.read_bytes()) >= seen + 2, 60)
+            with said.open("w") as file:
+                run = subprocess.Popen(job, stderr=file)
+            wait_for_batches(run, 2)
             one.kill()
-            seen = len(marker.read_bytes())
-            until(lambda seen=seen, run=run: len(marker.read_bytes()) > seen or run.poll() is not None, 120)
+            wait_for_batches(run, 3)
             run.send_signal(signal.SIGKILL)
             run.wait()
             one.start()

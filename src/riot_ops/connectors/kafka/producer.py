@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from riot_ops.connectors.kafka.connection import Client, KafkaConnection, confluent_kafka
@@ -19,6 +20,25 @@ STEP_S = 0.5
 DEFAULTS = {"linger.ms": 20, "partitioner": "murmur2_random"}
 #: Errors of messages are named up to this number.
 MAX_ERRORS = 100
+#: Shortest time after which the broker aborts a transaction, in seconds: epochs may be long, and brokers slow.
+MIN_TRANSACTION_S = 300.0
+#: Bytes of records up to which an open transaction can be repeated.
+MAX_HELD_BYTES = 64 << 20
+#: Errors that pass while another broker takes over from one that is lost.
+PASSING = {"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", "COORDINATOR_LOAD_IN_PROGRESS",
+           "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "UNSTABLE_OFFSET_COMMIT"}  # fmt: skip
+#: Errors of messages that say that their transaction was aborted.
+ABORTED = {"INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING", "INVALID_TXN_STATE", "OUT_OF_ORDER_SEQUENCE_NUMBER",
+           "UNKNOWN_PRODUCER_ID", "_PURGE_INFLIGHT", "_PURGE_QUEUE"}  # fmt: skip
+
+_LOG = logging.getLogger(__name__)
+
+#: Returns messages, the same at each call.
+Messages = Callable[[], Iterable["OutgoingMessage"]]
+
+
+class AbortedError(ConnectorError):
+    """The transaction cannot be committed; a new one with the same messages can."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -107,7 +127,8 @@ class IdempotentProducer:
             raise self._refused(error, message.topic())
 
     def _refused(self, error: Any, topic: str) -> ConnectorError:
-        return self.client.error(f"a message of the topic {topic!r} cannot be written", error)
+        found = self.client.error(f"a message of the topic {topic!r} cannot be written", error)
+        return AbortedError(str(found)) if "transactional.id" in self._settings and is_aborted(error) else found
 
     def drop(self) -> None:
         """Give up messages that are not sent yet, and the client, which may be of no more use."""
@@ -121,11 +142,20 @@ class IdempotentProducer:
         self.drop()
 
 
+def is_aborted(error: Any) -> bool:
+    """Whether a ``KafkaError`` leaves nothing but to abort the transaction, which can then be repeated."""
+    return not error.fatal() and (error.txn_requires_abort() or error.name() in ABORTED)
+
+
 class Transactions:
     """Produces the messages of each batch in one transaction, which also records the number of the batch.
 
     The record is an offset of a consumer group with the name of the transactions: the number of the next batch. It is
     committed together with the messages, so :meth:`last_committed` says for certain whether a batch is in the topics.
+
+    Where brokers are lost, a transaction may have to be aborted. A new client then repeats it, within the time limit of
+    the connection, unless the record says that it was committed after all. Records of more than ``MAX_HELD_BYTES`` are
+    not held, and the error is raised.
 
     Parameters
     ----------
@@ -141,10 +171,17 @@ class Transactions:
         self._name = name
         self._topic = topic
         self._module = confluent_kafka()
-        self._producer = IdempotentProducer(connection, {"transactional.id": name})
+        limit_ms = int(1000 * max(MIN_TRANSACTION_S, connection.timeout_seconds))
+        defaults = {"transaction.timeout.ms": limit_ms, "transactional.id": name}
+        self._producer = IdempotentProducer(
+            connection, {key: value for key, value in defaults.items() if key not in connection.client_options}
+        )
         self._group: Client | None = None
         self._last: int | None = None
         self._is_open = self._is_ready = False
+        self._unsent: list[Messages] = []  # not handed over to the library yet
+        self._held: list[Messages] = []  # of the open transaction, all
+        self._held_bytes = 0
 
     def _make_ready(self) -> None:
         """Abort what an earlier process has left open, and read which batch was committed last."""
@@ -157,14 +194,16 @@ class Transactions:
                 self._module.Consumer,
                 {"group.id": self._name, "enable.auto.commit": False, "isolation.level": "read_committed"},
             )
-        place = self._module.TopicPartition(self._topic, 0)
-        group = self._group.raw
-        (found,) = self._call(
-            "the last transaction cannot be found", lambda timeout_s: group.committed([place], timeout=timeout_s)
-        )
-        if found.error is not None:
-            raise self._group.error("the last transaction cannot be found", found.error)
-        self._last = found.offset - 1 if found.offset > 0 else None
+        group, what = self._group, "the last transaction cannot be found"
+
+        def committed(timeout_s: float) -> Any:
+            (found,) = group.raw.committed([self._module.TopicPartition(self._topic, 0)], timeout=timeout_s)
+            if found.error is not None:
+                raise self._module.KafkaException(found.error)
+            return found.offset
+
+        offset = self._call(what, committed, group)
+        self._last = offset - 1 if offset > 0 else None
         self._is_ready = True
 
     def last_committed(self) -> int | None:
@@ -172,10 +211,22 @@ class Transactions:
         self._make_ready()
         return self._last
 
-    def produce(self, messages: Iterable[OutgoingMessage]) -> None:
-        """Produce messages within the transaction, which begins if there is none."""
+    def produce(self, messages: Messages, size: int = 0) -> None:
+        """Produce messages in the transaction, which begins if there is none; ``size``: the bytes that they hold."""
+        self._held_bytes += size
+        self._held = [*self._held, messages] if self._is_repeatable else []
+        self._unsent.append(messages)
+        self._repeat(self._send)
+
+    @property
+    def _is_repeatable(self) -> bool:
+        return self._held_bytes <= MAX_HELD_BYTES
+
+    def _send(self) -> None:
         self._begin()
-        self._producer.produce(messages)
+        for messages in self._unsent:
+            self._producer.produce(messages())
+        self._unsent = []
 
     def _begin(self) -> None:
         self._make_ready()
@@ -188,12 +239,23 @@ class Transactions:
 
     def flush(self) -> None:
         """Return when the brokers have acknowledged all messages of the transaction."""
-        self._begin()
+        self._repeat(self._flush)
+
+    def _flush(self) -> None:
+        self._send()
         self._producer.flush()
 
     def commit(self, batch_id: int) -> None:
         """Make the messages of a batch visible, and record its number."""
-        self._begin()
+        self._repeat(lambda: self._commit(batch_id))
+        self._is_open, self._last = False, batch_id
+        self._forget()
+
+    def _commit(self, batch_id: int) -> None:
+        self._make_ready()
+        if self._last == batch_id:  # it was committed, although the client was told otherwise
+            return
+        self._send()
         raw = self._producer.client.raw
         assert self._group is not None
         place = self._module.TopicPartition(self._topic, 0, batch_id + 1)
@@ -203,29 +265,53 @@ class Transactions:
             lambda timeout_s: raw.send_offsets_to_transaction([place], members, timeout_s),
         )
         self._call("a transaction cannot be committed", raw.commit_transaction)
-        self._is_open, self._last = False, batch_id
+
+    def _repeat(self, action: Callable[[], None]) -> None:
+        """Do something within the transaction; where that was aborted, again in a new one with the same messages."""
+        until: float | None = None
+        while True:
+            try:
+                return action()
+            except AbortedError as error:
+                now = time.monotonic()
+                until = now + self._connection.timeout_seconds if until is None else until
+                if not self._is_repeatable or now >= until:
+                    raise ConnectorError(str(error), retryable=True) from None
+                _LOG.warning("%s; the transaction is repeated", error)
+                self._end()
+                self._unsent = list(self._held)
+                time.sleep(STEP_S)
 
     def abort(self) -> None:
         """Drop the messages of the open transaction; the next one begins with a client of its own."""
+        self._end()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._unsent, self._held, self._held_bytes = [], [], 0
+
+    def _end(self) -> None:
         was_open, self._is_open, self._is_ready = self._is_open, False, False
         if was_open and self._producer.client.log.fatal() is None:
             with contextlib.suppress(self._module.KafkaException):  # else the next client aborts it
                 self._producer.client.raw.abort_transaction(STEP_S)
         self._producer.drop()
 
-    def _call(self, what: str, call: Any) -> Any:
+    def _call(self, what: str, call: Callable[[float], Any], client: Client | None = None) -> Any:
         """Call a function with a time limit, again while the error is passing."""
         until = time.monotonic() + self._connection.timeout_seconds
-        client = self._producer.client
+        client = self._producer.client if client is None else client
         while True:
             try:
                 return call(max(STEP_S, min(5 * STEP_S, until - time.monotonic())))
             except self._module.KafkaException as error:
-                client.raw.poll(0)
+                self._producer.client.raw.poll(0)
                 cause = error.args[0]
-                passing = cause.retriable() or cause.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
-                if not passing or client.log.fatal() is not None or time.monotonic() >= until:
-                    raise client.error(what, cause) from None
+                passing = (cause.retriable() or cause.name() in PASSING) and not cause.txn_requires_abort()
+                if passing and client.log.fatal() is None and time.monotonic() < until:
+                    continue
+                found = client.error(what, cause)
+                raise (AbortedError(str(found)) if is_aborted(cause) else found) from None
 
     def close(self) -> None:
         """Abort what is open, and close the clients."""

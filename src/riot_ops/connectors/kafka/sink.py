@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -43,6 +44,10 @@ class KafkaSink(KafkaConnection, Sink):
     counts only if the transaction was committed, and of ``flow.start``, where a micro-batch that is repeated after its
     transaction is left out. On Spark the messages of a micro-batch then pass through the process that commits. The
     promise holds between the sources of the run and these topics, not for other sinks beside nor for effects of tasks.
+    A transaction that must be aborted because a broker was lost is repeated, up to 64 MB of records in process; else
+    the run ends with :class:`ConnectorError`, and continues from its checkpoint when it is started again. After a crash
+    consumers of committed messages wait until the run is started again, or the broker aborts the open transaction:
+    after five minutes, or ``timeout`` if that is longer (``transaction.timeout.ms`` in ``client_options``).
 
     A record that cannot be written, such as one that is too large, stops the run with :class:`ConnectorError`.
 
@@ -188,13 +193,15 @@ class KafkaSink(KafkaConnection, Sink):
         try:
             for message in messages:
                 for stream, payload in message.get("blocks", ()):
-                    for batch in decode(payload):
-                        transactions.produce(self.messages(stream, batch))
+                    transactions.produce(partial(self._decoded, stream, payload))
             transactions.flush()
             transactions.commit(batch_id)
         except BaseException:
             transactions.abort()
             raise
+
+    def _decoded(self, stream: str, payload: bytes) -> Iterator[OutgoingMessage]:
+        return chain.from_iterable(self.messages(stream, batch) for batch in decode(payload))
 
     def abort(self, batch_id: int) -> None:
         if self.transactional:
@@ -286,7 +293,10 @@ class _KafkaWriter(Writer):
         self._producer = producer
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
-        self._producer.produce(self._sink.messages(stream, batch))
+        if isinstance(self._producer, Transactions):
+            self._producer.produce(lambda: self._sink.messages(stream, batch), batch.nbytes)
+        else:
+            self._producer.produce(self._sink.messages(stream, batch))
 
     def finish(self) -> Message:
         self._producer.flush()
