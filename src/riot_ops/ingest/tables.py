@@ -95,7 +95,7 @@ def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
         if name in known or name == "seq":
             continue
         hint = did_you_mean(name, [other for other in known if other not in declared])
-        if schema.equals(RAW) and known:
+        if name == "payload" and schema.equals(RAW) and known and not hint:
             hint = "; without schema= a source takes texts: declare the fields, as in schema={'value': 'double'}"
         if name != "event_time" or hint:
             raise ConfigError(
