@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -19,6 +20,7 @@ __all__ = [
     "ERRORS_STREAM",
     "LATEST",
     "OBSERVATIONS",
+    "PYTHON_TYPES",
     "RAW",
     "SCHEMAS",
     "TIMESTAMP",
@@ -33,6 +35,17 @@ __all__ = [
 SchemaLike = Annotated[pa.Schema | Mapping[str, Any] | Sequence[tuple[str, Any]], OWN_CHECK]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+#: Types of Python that a schema may name.
+PYTHON_TYPES: dict[type, pa.DataType] = {
+    float: pa.float64(),
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    datetime: TIMESTAMP,
+}
 
 #: The range of times, the years 1 to 9999, in microseconds since 1970: what Python's ``datetime`` can hold.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -407,7 +420,11 @@ def schema_pairs(schema: SchemaLike) -> tuple[tuple[str, str], ...]:
 
 
 def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple[tuple[str, str], ...] | None:
-    """Normalise a schema of any form to pairs of name and type as text."""
+    """Normalise a schema of any form to pairs of name and type as text.
+
+    >>> canonical_schema("project", {"value": float, "unit": "string", "count": pa.int64()})
+    (('value', 'double'), ('unit', 'string'), ('count', 'int64'))
+    """
     if schema is None:
         return None
     if isinstance(schema, pa.Schema):
@@ -426,9 +443,11 @@ def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{task}: {parameter} has {name!r} as the name of a field")
         try:
-            known = arrow_type(dtype) if isinstance(dtype, str) else dtype
+            python = isinstance(dtype, type) and dtype in PYTHON_TYPES
+            known = arrow_type(dtype) if isinstance(dtype, str) else PYTHON_TYPES[dtype] if python else dtype
             if not isinstance(known, pa.DataType) or arrow_type(str(known)) != known:
-                raise ValueError(f"{dtype!r} is not an Arrow type with a short name")
+                types = ", ".join(one.__name__ for one in PYTHON_TYPES)
+                raise ValueError(f"{dtype!r} is neither an Arrow type with a short name nor one of {types}")
         except ValueError as error:
             raise ConfigError(f"{task}: {parameter} field {name!r}: {error}") from None
         named.append((name, str(known)))

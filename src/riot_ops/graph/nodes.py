@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import Operator
 from riot_ops.core.order import next_ordinal, ordinals
-from riot_ops.core.schema import RAW, TIMESTAMP, arrow_type
+from riot_ops.core.schema import PYTHON_TYPES, RAW, arrow_type
 from riot_ops.core.sink import Sink
 from riot_ops.ingest.step import declared_schema
 
@@ -100,29 +99,17 @@ class Edge:
     distribution: Distribution = FORWARD
 
 
-#: Types of Python that a schema may name.
-_PYTHON_TYPES = {
-    float: pa.float64(),
-    int: pa.int64(),
-    str: pa.string(),
-    bool: pa.bool_(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-    datetime: TIMESTAMP,
-}
-
-
 def _declared_type(source: str, key: str, kind: Any) -> pa.DataType:
     """Return the Arrow type that a schema names: a type of Arrow or of Python, or a text."""
     if isinstance(kind, pa.DataType):
         return kind
     if isinstance(kind, str):
         return arrow_type(kind)
-    if isinstance(kind, type) and kind in _PYTHON_TYPES:
-        return _PYTHON_TYPES[kind]
+    if isinstance(kind, type) and kind in PYTHON_TYPES:
+        return PYTHON_TYPES[kind]
     raise ConfigError(
         f"source {source!r}: the type of the field {key!r} must be Arrow's, its name such as 'double', or one of "
-        f"{', '.join(known.__name__ for known in _PYTHON_TYPES)}, got {value_text(kind)}"
+        f"{', '.join(known.__name__ for known in PYTHON_TYPES)}, got {value_text(kind)}"
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import date, datetime
 
 import pyarrow as pa
 import pytest
 
 import riot_ops as ro
+from riot_ops import tasks
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Task
@@ -49,7 +51,16 @@ def test_descriptor_names_the_function_and_needs_it_to_make_the_task():
         ro.map(lambda row: row).to_dict()
 
 
-@pytest.mark.parametrize("schema", [{}, {"x": "flot"}, 3, {"x": pa.map_(pa.string(), pa.int8())}], ids=str)
+def test_types_of_python_are_those_of_a_source():
+    types = {"f": float, "n": int, "s": str, "b": bool, "raw": bytes, "day": date, "at": datetime}
+    declared = ro.Dataflow("x").source("in", types).flow.nodes["in"].schema
+    pairs = tuple((field.name, str(field.type)) for field in declared if field.name != "seq")
+    assert ro.map(double, schema=types).schema == pairs
+    assert ro.map(double, adds=types).adds == pairs
+    assert tasks.Project(fields=(), nulls=types).nulls == pairs
+
+
+@pytest.mark.parametrize("schema", [{}, {"x": "flot"}, 3, {"x": pa.map_(pa.string(), pa.int8())}, {"x": set}], ids=str)
 def test_wrong_schemas_are_refused(schema):
     with pytest.raises(ConfigError, match="schema"):
         ro.map(double, schema=schema)

@@ -31,8 +31,8 @@ class MapFunction(MappingTask):
         The only fields that the function returns; they are added to those of the record. Instead of schema,
         for functions that add or replace fields.
     schema : pyarrow.Schema, mapping of str to type, or None
-        Fields of the results, with their types as Arrow types or names such as ``"float64"``. None: those of
-        the input.
+        Fields of the results, with their types: those of Arrow, their names such as ``"float64"``, or types of
+        Python such as ``float``. None: those of the input.
     label : str, default the function's name
         Name of the step in messages and diagrams.
     revision : int or str, optional
