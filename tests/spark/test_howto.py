@@ -13,12 +13,14 @@ from riot_ops.spark import features
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "howto" / "spark.md"
+PAGES = ROOT / "docs" / "howto"
 
 
-def test_page(spark, monkeypatch):
+@pytest.mark.parametrize("name", ["spark.md", pytest.param("from_pyspark.md", marks=pytest.mark.slow)])
+def test_page(spark, monkeypatch, name):
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # the page sets it
-    test = doctest.DocTestParser().get_doctest(PAGE.read_text(encoding="utf-8"), {}, PAGE.name, str(PAGE), 0)
+    page = PAGES / name
+    test = doctest.DocTestParser().get_doctest(page.read_text(encoding="utf-8"), {}, name, str(page), 0)
     if not features.has("Arrow UDFs"):
         test.examples = [example for example in test.examples if "warm" not in example.source]
     output: list[str] = []
