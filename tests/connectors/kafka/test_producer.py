@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from riot_ops.connectors.kafka.producer import OutgoingMessage, Transactions
 #: What brokers answer: code, and whether the call may be repeated, or the transaction must be aborted.
 PASSING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, False, True, False)
 ABORTABLE = (KafkaError.COORDINATOR_NOT_AVAILABLE, False, False, True)
+HANGS = "the call does not return"
 FENCED = (KafkaError._FENCED, True, False, False)
 CALLS = ("init_transactions", "committed", "produce", "flush", "send_offsets_to_transaction", "commit_transaction")
 
@@ -31,9 +33,13 @@ class Brokers:
         for name, answer in faults:
             self.faults[name].append(answer)
         self.clients = 0
+        self.released = threading.Event()
 
     def answer(self, name):
         if self.faults[name] and (found := self.faults[name].pop(0)) is not None:
+            if found is HANGS:
+                self.released.wait(60)
+                return None
             code, fatal, retriable, aborts = found[:4]
             if found[4:]:  # the request arrived, its answer did not
                 return found
@@ -119,7 +125,7 @@ def write(transactions, batches, rows=3):
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
-    monkeypatch.setattr(module, "STEP_S", 0.0)
+    monkeypatch.setattr(module, "STEP_S", 0.001)
 
 
 answers = st.sampled_from([None, PASSING, ABORTABLE])
@@ -138,6 +144,14 @@ def test_each_batch_is_committed_once_whatever_passes(faults):
     brokers = Brokers(faults)
     write(connected(brokers), 3)
     assert brokers.messages == [b"%d" % i for i in range(9)] and brokers.committed_offset == 3
+
+
+def test_call_that_ignores_its_time_limit_is_given_up():
+    """As in librdkafka 2.16, if the coordinator of the group is lost."""
+    brokers = Brokers([("send_offsets_to_transaction", HANGS)])
+    write(connected(brokers), 2)
+    brokers.released.set()
+    assert brokers.messages == [b"%d" % i for i in range(6)] and brokers.clients == 2
 
 
 @pytest.mark.parametrize("call", ["send_offsets_to_transaction", "commit_transaction"])

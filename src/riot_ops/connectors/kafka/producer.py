@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -256,15 +257,39 @@ class Transactions:
         if self._last == batch_id:  # it was committed, although the client was told otherwise
             return
         self._send()
-        raw = self._producer.client.raw
+        self._call("a transaction cannot record its batch", lambda _: self._record(batch_id))
+        self._call("a transaction cannot be committed", self._producer.client.raw.commit_transaction)
+
+    def _record(self, batch_id: int) -> None:
+        """Add the number of a batch to the transaction.
+
+        librdkafka 2.16 may ignore the time limit of this call and wait for a coordinator that is lost (its issues 5456
+        and 5511), so a thread calls it; the client is given up with the thread.
+        """
         assert self._group is not None
+        raw = self._producer.client.raw
         place = self._module.TopicPartition(self._topic, 0, batch_id + 1)
         members = self._group.raw.consumer_group_metadata()
-        self._call(
-            "a transaction cannot record its batch",
-            lambda timeout_s: raw.send_offsets_to_transaction([place], members, timeout_s),
-        )
-        self._call("a transaction cannot be committed", raw.commit_transaction)
+        limit_s = max(5 * STEP_S, self._connection.timeout_seconds / 4)
+        failed: list[Exception] = []
+
+        def call() -> None:
+            try:
+                raw.send_offsets_to_transaction([place], members, limit_s)
+            except self._module.KafkaException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=call, name="kafka-offsets", daemon=True)
+        thread.start()
+        until = time.monotonic() + limit_s + STEP_S
+        while thread.is_alive():
+            thread.join(STEP_S)
+            if time.monotonic() > until:
+                code = self._module.KafkaError._TIMED_OUT  # noqa: SLF001 (their name)
+                why = f"the coordinator of the group does not answer within {limit_s:g} s"
+                raise self._module.KafkaException(self._module.KafkaError(code, why, False, False, True))
+        if failed:
+            raise failed[0]
 
     def _repeat(self, action: Callable[[], None]) -> None:
         """Do something within the transaction; where that was aborted, again in a new one with the same messages."""
