@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from riot_ops.measure.json_log import JSONFormatter
     from riot_ops.measure.probe import Probe
     from riot_ops.monitoring.live import live
+    from riot_ops.runtime.local import RunInterruptedError
     from riot_ops.runtime.sample_run import show
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
@@ -72,6 +73,7 @@ __all__ = [
     "Probe",
     "RecordError",
     "RiotError",
+    "RunInterruptedError",
     "Secret",
     "Session",
     "Sink",
@@ -115,6 +117,7 @@ _MODULES = {
     "ParquetSink": "riot_ops.core.file_sink",
     "JSONFormatter": "riot_ops.measure.json_log",
     "Probe": "riot_ops.measure.probe",
+    "RunInterruptedError": "riot_ops.runtime.local",
     "Session": "riot_ops.runtime.session",
     "Sink": "riot_ops.core.sink",
     "Source": "riot_ops.core.source",

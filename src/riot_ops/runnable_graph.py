@@ -15,7 +15,7 @@ from riot_ops.graph.diagram import mermaid, svg
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.background_run import Run, launch
-from riot_ops.runtime.local import Result, run
+from riot_ops.runtime.local import Result, RunInterruptedError, run
 from riot_ops.runtime.restart import Restart
 from riot_ops.task import Task
 
@@ -30,6 +30,12 @@ __all__ = ["RunnableGraph"]
 
 class RunnableGraph(Graph):
     """A graph with the methods that run, describe and draw it."""
+
+    _partial_result: Result | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the graph, without the result of a run."""
+        return {name: value for name, value in self.__dict__.items() if name != "_partial_result"}
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -60,12 +66,40 @@ class RunnableGraph(Graph):
         progress: Callable[[Summary], None] | None = None,
         probe: Probe | None = None,
     ) -> Result:
-        """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
-        return run(
-            self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
-            epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
-            memory=memory, progress=progress, probe=probe,
-        )  # fmt: skip
+        """Run in process; see :func:`riot_ops.runtime.local.run` for the options.
+
+        Ctrl-C, or the interruption of a notebook's cell, ends it after a commit; :attr:`partial_result` then has what
+        it had written.
+        """
+        self._partial_result = None
+        try:
+            return run(
+                self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
+                epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
+                memory=memory, progress=progress, probe=probe,
+            )  # fmt: skip
+        except RunInterruptedError as error:
+            self._partial_result = error.result
+            raise
+
+    @property
+    def partial_result(self) -> Result | None:
+        """The result so far of the last :meth:`run`, if Ctrl-C has ended it; None if it ended by itself.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("kept")
+        >>> _ = flow.source("readings", {"value": "double"}).to("out")
+        >>> def records():
+        ...     yield {"value": 1.0}
+        ...     raise KeyboardInterrupt                             # as Ctrl-C does
+        >>> flow.run(records())
+        Traceback (most recent call last):
+        ...
+        riot_ops.runtime.local.RunInterruptedError: ...
+        >>> flow.partial_result["readings"].num_rows
+        1
+        """
+        return self._partial_result
 
     def launch(
         self,

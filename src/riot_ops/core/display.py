@@ -36,7 +36,8 @@ STYLE = (
     ".riot-ops caption,.riot-ops p{caption-side:top;text-align:left;margin:.2em 0;padding:.2em 0;color:inherit}"
     ".riot-ops table tr th,.riot-ops table tr td{text-align:left;vertical-align:top;padding:.15em .7em .15em 0;"
     "border:0;border-bottom:1px solid rgba(128,128,128,.35);background:none;color:inherit;max-width:30em;"
-    "overflow-wrap:anywhere;white-space:normal}"
+    "overflow-wrap:break-word;white-space:normal}"
+    ".riot-ops table tr th{white-space:nowrap}"
     ".riot-ops table tr .n{text-align:right}"
     ".riot-ops .m{opacity:.65}"
     ".riot-ops .e{border-left:3px solid #d33;padding-left:.4em}"
@@ -99,7 +100,7 @@ def operator_text(operator: Any, length: int = MAX_VALUE) -> str:
 
     >>> from riot_ops import tasks
     >>> operator_text(tasks.KalmanFilter(by="room", process_noise=0.5)), operator_text(tasks.KalmanFilter())
-    ("KalmanFilter(process_noise=0.5, by='room')", 'KalmanFilter()')
+    ("KalmanFilter(by='room', process_noise=0.5)", 'KalmanFilter()')
     """
     parts = []
     for field in dataclasses.fields(operator):

@@ -52,7 +52,7 @@ from riot_ops.runtime.restart import (
     step_contracts,
 )
 
-__all__ = ["BATCH_SIZE", "Job", "Result", "prepare", "run"]
+__all__ = ["BATCH_SIZE", "Job", "Result", "RunInterruptedError", "prepare", "run"]
 
 #: Defaults: records in a batch, and its bytes. Each batch costs a step from microseconds to milliseconds; beyond this
 #: size little is gained, and memory grows.
@@ -96,6 +96,24 @@ class Result(ReadableStreams):
         return f"{self.flow.name}: {self.summary!r}"
 
 
+class RunInterruptedError(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM has ended a run in process, after a commit.
+
+    Attributes
+    ----------
+    result : Result
+        The counts and the records of what was committed. Without a checkpoint these are all records that were
+        processed; windows that were open have no result. ``flow.partial_result`` is the same.
+    """
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(
+            f"the run of {result.flow.name!r} was stopped after {result.summary.messages:,} messages; partial_result of "
+            "the dataflow has the records so far"
+        )
+        self.result = result
+
+
 def run(
     flow: Graph,
     source: Any = None,
@@ -117,8 +135,8 @@ def run(
 ) -> Result:
     """Run a dataflow in this process until its sources end.
 
-    Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself.
-    With a checkpoint the commit waits for the end of the range of records that the source is giving. A second signal
+    Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself:
+    it raises :class:`RunInterruptedError`, a KeyboardInterrupt with the ``result`` so far. With a checkpoint the commit waits for the end of the range of records that the source is giving. A second signal
     takes effect at once.
 
     Parameters
@@ -167,8 +185,13 @@ def run(
         epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, restart=restart, overwrite=overwrite,
         memory=memory, progress=progress, probe=probe,
     )  # fmt: skip
-    with job.locked(), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
-        job.run()
+    try:
+        with job.locked(), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
+            job.run()
+    except KeyboardInterrupt:
+        if not job.begun:
+            raise
+        raise RunInterruptedError(job.result()) from None
     return job.result()
 
 
@@ -278,6 +301,7 @@ class Job:
     setup: RunSetup
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
+    begun: bool = False  # whether state is restored and sinks are open
     ended: bool = False
     #: Batches in flight in other threads, in order.
     in_flight: deque[tuple[BufferedBatch, InFlightBatch]] = field(default_factory=deque)
@@ -352,6 +376,7 @@ class Job:
         )
         reader.start()
         self._open_epoch()
+        self.begun = True
         self.on_begin()
         try:
             while (batch := self._next(buffer)) is not None:
