@@ -86,16 +86,17 @@ class RunnableGraph(Graph):
     def partial_result(self) -> Result | None:
         """The result so far of the last :meth:`run`, if Ctrl-C has ended it; None if it ended by itself.
 
+        >>> import signal
         >>> import riot_ops as ro
         >>> flow = ro.Dataflow("kept")
         >>> _ = flow.source("readings", {"value": "double"}).to("out")
-        >>> def records():
-        ...     yield {"value": 1.0}
-        ...     raise KeyboardInterrupt                             # as Ctrl-C does
-        >>> flow.run(records())
-        Traceback (most recent call last):
-        ...
-        riot_ops.runtime.local.RunInterruptedError: ...
+        >>> def stop(summary):
+        ...     signal.raise_signal(signal.SIGINT)                  # as Ctrl-C does
+        >>> try:
+        ...     flow.run([{"value": 1.0}], progress=stop)
+        ... except KeyboardInterrupt as error:
+        ...     print(error)
+        the run of 'kept' was stopped after 1 messages; partial_result of the dataflow has the records so far
         >>> flow.partial_result["readings"].num_rows
         1
         """

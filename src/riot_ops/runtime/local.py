@@ -108,8 +108,8 @@ class RunInterruptedError(KeyboardInterrupt):
 
     def __init__(self, result: Result) -> None:
         super().__init__(
-            f"the run of {result.flow.name!r} was stopped after {result.summary.messages:,} messages; partial_result of "
-            "the dataflow has the records so far"
+            f"the run of {result.flow.name!r} was stopped after {result.summary.messages:,} messages; "
+            "partial_result of the dataflow has the records so far"
         )
         self.result = result
 
@@ -135,9 +135,9 @@ def run(
 ) -> Result:
     """Run a dataflow in this process until its sources end.
 
-    Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself:
-    it raises :class:`RunInterruptedError`, a KeyboardInterrupt with the ``result`` so far. With a checkpoint the commit waits for the end of the range of records that the source is giving. A second signal
-    takes effect at once.
+    Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself: it
+    raises :class:`RunInterruptedError`, a KeyboardInterrupt with the ``result`` so far. With a checkpoint the commit
+    waits for the end of the range of records that the source is giving. A second signal takes effect at once.
 
     Parameters
     ----------
