@@ -96,7 +96,7 @@ class RunnableGraph(Graph):
         ...     flow.run([{"value": 1.0}], progress=stop)
         ... except KeyboardInterrupt as error:
         ...     print(error)
-        the run of 'kept' was stopped after 1 messages; partial_result of the dataflow has the records so far
+        the run of 'kept' was stopped after 1 message; partial_result of the dataflow has the records so far
         >>> flow.partial_result["readings"].num_rows
         1
         """

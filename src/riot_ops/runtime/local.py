@@ -107,8 +107,9 @@ class RunInterruptedError(KeyboardInterrupt):
     """
 
     def __init__(self, result: Result) -> None:
+        messages = result.summary.messages
         super().__init__(
-            f"the run of {result.flow.name!r} was stopped after {result.summary.messages:,} messages; "
+            f"the run of {result.flow.name!r} was stopped after {messages:,} message{'s' * (messages != 1)}; "
             "partial_result of the dataflow has the records so far"
         )
         self.result = result
