@@ -135,6 +135,49 @@ def test_port_in_use_is_one_error(tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
+def post(url, path, body, **headers):
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **headers})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+@pytest.mark.long
+def test_manager_serves_its_page(flow_file):
+    folder = flow_file.parent
+    process = subprocess.Popen(
+        [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", "kept", "--live", "--allow-actions",
+         "--live-report", "last.html"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=folder,
+    )  # fmt: skip
+    url, token = next(m.groups() for x in process.stdout if (m := re.search(r"live page: (\S+)\?token=(\S+)", x)))
+    assert process.stdout.readline().startswith("serving in")
+    assert get(url, "/state.json")[0] == 401, "other users of the machine reach the address, too"
+    bearer = {"Authorization": f"Bearer {token}"}
+    flow = json.loads(flow_file.read_text(encoding="utf-8"))
+    one = {"dataflow": flow, "sources": {"readings": {"file": str(folder / "in.csv")}}}
+    two = {**one, "name": "again", "owner": "ada"}
+    status, answer = post(url, "/actions", {"do": "submit", "dataflows": [one, two]}, **bearer)
+    assert status == 200 and [each["name"] for each in answer["result"]] == ["halls", "again"]
+
+    def state():
+        return json.loads(get(url, "/state.json", **bearer)[1])
+
+    until(lambda: [row["rows"] for row in state()["dataflows"]] == [600, 600], 60)
+    found = state()
+    assert (found["status"]["steps"], found["status"]["steps_alone"]) == (3, 6)
+    assert found["status"]["saved_records"] == 1200 and set(found["owners"]) == {"", "ada"}
+    assert post(url, "/actions", {"do": "remove", "name": "again"}, **bearer)[0] == 200
+    status, answer = post(url, "/actions", {"do": "remove", "name": "again"}, **bearer)
+    assert status == 400 and "again" in answer["error"]
+    status, answer = post(url, "/actions", {"do": "stop"}, **bearer)
+    assert status == 400 and answer["error"] == "'do' must be one of submit, explain, remove, got 'stop'"
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, text
+    assert [row["name"] for row in kept(folder / "last.html")["dataflows"]] == ["halls"]
+
+
 @pytest.mark.slow  # starts a session
 @pytest.mark.spark
 def test_report_of_a_run_on_spark(flow_file, monkeypatch, spark):

@@ -127,6 +127,9 @@ TESTED_ELSEWHERE = {
     "reuse serve --policy": "cli/test_options.py::test_options_of_serve_reach_the_manager",
     "reuse serve --epoch": "cli/test_options.py::test_options_of_serve_reach_the_manager",
     "reuse serve --cores": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse serve --live": "cli/test_live_page.py::test_manager_serves_its_page",
+    "reuse serve --live-report": "cli/test_live_page.py::test_manager_serves_its_page",
+    "reuse serve --allow-actions": "cli/test_live_page.py::test_manager_serves_its_page",
     "reuse submit --sink": "cli/test_options.py::test_options_of_submit_reach_the_request",
     "reuse submit --out": "cli/test_options.py::test_options_of_submit_reach_the_request",
     **{
@@ -316,6 +319,7 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
         (["streams", "city", "--write", "x", "--plot", "x"], "--plot is not for --write"),
         (["streams", "city", "--write", "x", "--speed", "2"], "--speed is not for --write"),
         (["warm", "--spark", "--processes", "2"], "--processes 2 is not for --spark"),
+        (["reuse", "serve", "--dir", "d", "--allow-actions"], "--allow-actions needs --live"),
         (["reuse", "serve", "--dir", "d", "--cores", "2"], "--cores is for --backend spark, got 2 with local"),
         (["reuse", "serve", "--dir", "d", "--backend", "spark", "--epoch", "2s"], "--epoch is for --backend local"),
     ],

@@ -70,7 +70,7 @@ def look(monkeypatch):
 
     def at(seconds):
         now[0] = 1000.0 + seconds
-        monitor._look()
+        monitor._take_look()
         return monitor.state()
 
     yield run, monitor, at
@@ -82,11 +82,14 @@ def test_rates_are_those_since_the_look_before(look):
     assert [monitor.state()["nodes"][node]["per_second"] for node in ("readings", "out")] == [0, 0]
     run.counts, run.rejected = {"readings": 100, "kept": 80, "smooth": 70}, 10
     state = at(2.0)
-    assert state["nodes"]["readings"] == {"kind": "source", "read": 100, "rejected": 0, "late": 0, "per_second": 50.0}
+    assert state["nodes"]["readings"] == {
+        "kind": "source", "read": 100, "rejected": 0, "late": 0, "per_second": 50.0, "batch_seconds": None,
+    }  # fmt: skip
     assert state["nodes"]["smooth"] == {
         "kind": "task", "read": 80, "rejected": 10, "late": 10, "per_second": 40.0, "written": 70,
+        "batch_seconds": None,
     }  # fmt: skip
-    assert state["nodes"]["out"] == {"kind": "sink", "written": 150, "per_second": 75.0}
+    assert state["nodes"]["out"] == {"kind": "sink", "written": 150, "per_second": 75.0, "latency": 0.5}
     rates = {(edge["source"], edge["target"]): edge["per_second"] for edge in state["edges"]}
     assert rates == {
         ("readings", "kept"): 50.0, ("kept", "smooth"): 40.0, ("kept", "out"): 40.0, ("smooth", "out"): 35.0,
@@ -124,16 +127,16 @@ def test_records_are_taken_once(look):
 
 def test_rejected_records_have_their_text_and_no_more(look):
     run, _, at = look
-    letters = {
+    rejected = {
         "seq": [4],
         "task": ["parse"],
         "reason": ["malformed"],
         "message": ["x" * 1000],
         "raw": ["<b>\ud83d</b>"],
     }
-    run.samples = {"errors": pa.record_batch({**letters, "raw": ["<b>bold</b>"]})}
-    (letter,) = at(1.0)["letters"]
-    assert letter == {
+    run.samples = {"errors": pa.record_batch({**rejected, "raw": ["<b>bold</b>"]})}
+    (one,) = at(1.0)["rejected_records"]
+    assert one == {
         "seen": 1001.0, "seq": 4, "task": "parse", "reason": "malformed", "raw": "<b>bold</b>",
         "message": "x" * 500 + "… (1,000 characters)",
     }  # fmt: skip

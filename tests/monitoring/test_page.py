@@ -56,11 +56,14 @@ def test_figures_move_and_rejected_text_stays_text(live, open_page):
     page.wait_for_function(
         "([box, first]) => Number(box.innerText.replaceAll(',', '')) > first", arg=[box.element_handle(), first]
     )
-    expect(page.locator("#letter-rows tr").first).to_be_visible()
-    assert page.locator("#letter-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
-    assert page.locator("#letter-rows img").count() == 0 and page.title() != "attacked"
-    note = page.locator('[data-node="parse"] .note')
-    expect(note).to_contain_text("rejected")
+    expect(page.locator("#rejected-rows tr").first).to_be_visible()
+    assert page.locator("#rejected-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
+    assert page.locator("#rejected-rows img").count() == 0 and page.title() != "attacked"
+    rate, time, wrong = page.locator('[data-node="parse"] .note').all()
+    expect(wrong).to_contain_text("rejected")
+    expect(rate).to_contain_text("/s")
+    expect(time).to_contain_text("a batch")
+    expect(page.locator('[data-node="out"] .note').nth(1)).to_contain_text("from source")
     assert page.locator("[data-rate]").count() == 3  # on each edge
     for chart in ("Throughput", "Latency, source to sink", "Keys with state"):
         section = page.locator("#charts section", has=page.locator("h2", has_text=chart))
@@ -92,20 +95,20 @@ def test_reload_and_end(live, open_page):
 
 def test_kept_page_needs_no_server(live, open_page, tmp_path):
     page = open_page(live.url)
-    expect(page.locator("#letter-rows tr").first).to_be_visible()
+    expect(page.locator("#rejected-rows tr").first).to_be_visible()
     live.save(tmp_path / "kept.html")
     page.goto("about:blank")
     live.close()
     kept = open_page((tmp_path / "kept.html").as_uri())
     expect(kept.locator("h1")).to_have_text("rooms <b>bold</b>")
-    assert kept.locator("#letter-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
+    assert kept.locator("#rejected-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
     assert _is_drawn(kept.locator("#charts canvas").first)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 def test_page_fits_and_can_be_used_by_all(live, open_page, width, scheme, tmp_path):
     page = open_page(live.url, viewport={"width": width, "height": 900}, color_scheme=scheme)
-    expect(page.locator("#letter-rows tr").first).to_be_visible()
+    expect(page.locator("#rejected-rows tr").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

@@ -37,6 +37,7 @@ def test_counts_are_those_of_the_run():
     assert value("riot_ops_rejected_total", "riot_ops_rejected", step="readings", reason="wrong_type") == 1
     assert value("riot_ops_late_total", "riot_ops_late") == 0
     assert value("riot_ops_state_keys") == 2 and value("riot_ops_up") == 0 and value("riot_ops_queue_bytes") == 0
-    assert 0 <= value("riot_ops_latency_seconds", quantile="0.5") <= value("riot_ops_latency_seconds", quantile="0.99")
+    assert 0 <= value("riot_ops_latency_seconds", percentile="50") <= value("riot_ops_latency_seconds", percentile="99")
+    assert value("riot_ops_state_bytes") > 0
     for family in families.values():
         assert family.type in ("counter", "gauge") and family.documentation.endswith(".")

@@ -14,6 +14,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.monitoring import LiveServer
 from riot_ops.monitoring.page import page, report, security_policy
 from tests.runtime.test_background_run import Ticks, until
 
@@ -130,6 +131,67 @@ def test_address_that_is_none_is_refused(live, url):
         ro.live(live.monitor._run, url=url)
 
 
+def post(live, body=b"{}", path="/actions", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=20)
+    given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    connection.request("POST", path, body, {name: value for name, value in given.items() if value is not None})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_nothing_can_be_changed_unless_allowed(live):
+    assert [post(live, path=path)[0] for path in ("/actions", "/submit", "/", "/state.json")] == [404, 404, 405, 405]
+    assert '<meta name="proof" content="">' in get(live, "/")[1]
+    with pytest.raises(ConfigError, match="actions need a token"):
+        LiveServer(live.monitor, actions=lambda request: None)
+
+
+def test_actions_are_those_of_the_page_or_of_the_token(live):
+    asked = []
+
+    def act(request):
+        asked.append(request)
+        if request.get("fail"):
+            raise ConfigError("it is refused")
+        return {"n": 1} if not request.get("raise") else 1 / 0
+
+    with LiveServer(live.monitor, token=ro.Secret("key"), actions=act) as server:
+        own = f"http://127.0.0.1:{server.port}"
+        cookie = get(server, "/?token=key")[0].headers["Set-Cookie"].split(";")[0]
+        text = get(server, "/", {"Cookie": cookie})[1]
+        proof = re.search(r'<meta name="proof" content="(\w+)">', text).group(1)
+        page = {"Cookie": cookie, "Origin": own, "X_Riot_Ops_Proof": proof}
+        body = b'{"do": "remove"}'
+        assert post(server, body, **page) == (200, '{"result":{"n":1}}') and asked == [{"do": "remove"}]
+        assert post(server, body, Authorization="Bearer key")[0] == 200  # a program with the token
+        asked.clear()
+        for refused, status in (
+            ({"Cookie": None}, 401),
+            ({"Cookie": cookie[:-1] + "x"}, 401),
+            ({"Cookie": None, "Authorization": "Bearer wrong"}, 401),
+            ({"X_Riot_Ops_Proof": None}, 403),  # a form of another site
+            ({"X_Riot_Ops_Proof": "0" * 64}, 403),
+            ({"Origin": None}, 403),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Origin": f"http://127.0.0.1:{server.port + 1}"}, 403),
+            ({"Origin": "http://evil.example", "Authorization": "Bearer key"}, 403),
+            ({"Sec_Fetch_Site": "cross-site"}, 403),
+            ({"Host": "evil.example"}, 403),
+            ({"Content_Type": "text/plain"}, 415),
+            ({"Content_Type": None}, 415),
+            ({"Content_Length": "9000000"}, 413),
+            ({"Content_Length": "x"}, 411),
+        ):
+            assert post(server, body, **page | refused)[0] == status, refused
+        assert post(server, body, path="/actions?token=key", Origin=own)[0] == 401  # an address proves nothing
+        assert asked == []
+        assert post(server, b"{", **page)[0] == 400 and post(server, b"[1]", **page)[0] == 400
+        assert post(server, b'{"fail": true}', **page) == (400, '{"error":"it is refused"}')
+        assert post(server, b'{"raise": true}', **page) == (500, '{"error":"ZeroDivisionError"}')
+        server.watched = None  # the run of the fixture goes on
+
+
 @pytest.mark.long
 def test_fifty_readers_and_one_that_does_not_read(live):
     slow = socket.create_connection((live.host, live.port))
@@ -152,9 +214,9 @@ def test_report_shows_the_state_without_a_server(live, tmp_path):
     kept = json.loads(re.search(r'id="kept">(.*?)</script>', text, re.DOTALL).group(1))
     assert kept["status"]["dataflow"] == "counted" and kept["points"]
     assert 'http-equiv="Content-Security-Policy"' in text and "frame-ancestors" not in text
-    hostile = report({"letters": [{"raw": HOSTILE}]})
+    hostile = report({"rejected_records": [{"raw": HOSTILE}]})
     assert hostile.count("<script") == page().count("<script")
     kept = json.loads(re.search(r'id="kept">(.*?)</script>', hostile, re.DOTALL).group(1))
-    assert kept == {"letters": [{"raw": HOSTILE}]}
+    assert kept == {"rejected_records": [{"raw": HOSTILE}]}
     scripts = re.findall(r"<script>(.*?)</script>", hostile, re.DOTALL)
     assert len(scripts) == 1 and security_policy().count("'sha256-") == 2

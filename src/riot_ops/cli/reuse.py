@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import signal
@@ -15,11 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from riot_ops.cli.live_option import LiveCommand
 from riot_ops.cli.reuse_socket import send_request, stop_manager
 from riot_ops.cli.settings import parse_assignments
 from riot_ops.core.errors import ConfigError, RiotError, escape_control, value_text
 
 if TYPE_CHECKING:
+    from riot_ops.cli.reuse_server import ReuseServer
     from riot_ops.dataflow import Dataflow
 
 __all__ = ["add_reuse", "app"]
@@ -30,6 +33,7 @@ app = typer.Typer(
     help="Add, change and remove dataflows while others run, and share equal steps: serve runs a manager, the other "
     "commands use it.",
     epilog="**Examples**\n\n`riot-ops reuse serve --dir shared &`\n\n"
+    "`riot-ops reuse serve --dir shared --live --allow-actions` · watch, submit and remove dataflows in a browser\n\n"
     "`riot-ops reuse submit flow.json --source city=city --dir shared`\n\n`riot-ops reuse list --dir shared`\n\n"
     "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
     "**Exit codes**: 0 completed, 1 the manager failed or did not stop in time, 2 refused, with the reason, 130 Ctrl-C",
@@ -49,7 +53,7 @@ def add_reuse(command: typer.Typer) -> None:
     command.add_typer(app, name="reuse")
 
 
-@app.command()
+@app.command(cls=LiveCommand)
 def serve(
     folder: Dir,
     backend: Annotated[
@@ -67,21 +71,50 @@ def serve(
         str | None, typer.Option(help="For local: time between commits of the output, such as 500ms; default: 10s.")
     ] = None,
     cores: Annotated[int | None, typer.Option(help="For spark: number of cores; default: all.", min=1)] = None,
+    live: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[=PORT or URL]",
+            help="Show the dataflows, and what sharing saves, in the browser, on this machine, at a free port or that "
+            "one; other addresses need a token in RIOT_OPS_LIVE_TOKEN.",
+        ),
+    ] = None,
+    live_report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep what the live page shows at the end as one HTML file.")
+    ] = None,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions",
+            help="Let readers of the live page submit and remove dataflows, which read and write files as this user; "
+            "its address then has a token.",
+        ),
+    ] = False,
 ) -> None:
     """Run a manager until stop, Ctrl-C or SIGTERM ends it; continue the dataflows of the folder's earlier manager."""
+    from riot_ops.cli.live_page import LivePage
     from riot_ops.cli.reuse_server import ReuseServer
+    from riot_ops.monitoring.shared_monitor import SharedMonitor
 
-    server = ReuseServer(folder, backend, policy, epoch, cores)
-    try:
-        signal.signal(signal.SIGTERM, lambda *_: server.stopping.set())
-        running = len(server.manager.names)
-        print(f"serving in {server.folder}" + (f", {running} dataflows resume" if running else ""), flush=True)
-        server.serve()
-    except RiotError as error:  # exit code 2 would mean that the manager has not started
-        print("riot-ops:", error, file=sys.stderr)
-        raise typer.Exit(1) from None
-    finally:
-        server.close()
+    server: ReuseServer | None = None
+
+    def act(request: dict[str, Any]) -> Any:
+        assert server is not None
+        return server.act(request)
+
+    with LivePage(live, live_report, console, act if allow_actions else None) as page:
+        server = ReuseServer(folder, backend, policy, epoch, cores)
+        try:
+            signal.signal(signal.SIGTERM, lambda *_: server.stopping.set())
+            with page.show(SharedMonitor(server.manager)) if page.wanted else contextlib.nullcontext():
+                running = len(server.manager.names)
+                print(f"serving in {server.folder}" + (f", {running} dataflows resume" if running else ""), flush=True)
+                server.serve()
+        except RiotError as error:  # exit code 2 would mean that the manager has not started
+            print("riot-ops:", error, file=sys.stderr)
+            raise typer.Exit(1) from None
+        finally:
+            server.close()
 
 
 @app.command()

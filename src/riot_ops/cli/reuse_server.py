@@ -24,6 +24,8 @@ from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
 __all__ = ["BACKENDS", "ReuseServer"]
 
 BACKENDS = ("local", "spark")
+#: What readers of the live page may ask for, with --allow-actions.
+HTTP_ACTIONS = ("submit", "explain", "remove")
 #: The file that holds the name of the back end.
 BACKEND = "backend"
 
@@ -135,6 +137,12 @@ class ReuseServer:
         }
         do, arguments = parse_request(request)
         return actions[do](**arguments)
+
+    def act(self, request: Mapping[str, Any]) -> Any:
+        """Execute a request that came over HTTP: to submit or remove dataflows, or to see what would be shared."""
+        if request.get("do") not in HTTP_ACTIONS:
+            raise ConfigError(f"'do' must be one of {', '.join(HTTP_ACTIONS)}, got {request.get('do')!r}")
+        return self.handle(request)
 
     def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
         """Submit several dataflows as one action, each with its ``sources``, ``sinks`` and options."""

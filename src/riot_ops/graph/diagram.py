@@ -11,7 +11,7 @@ from riot_ops.graph.nodes import Edge, Node
 
 __all__ = ["mermaid", "svg"]
 
-BOX_WIDTH, BOX_HEIGHT, GAP_Y = 150, 44, 26
+BOX_WIDTH, BOX_HEIGHT, GAP_Y, LINE_HEIGHT = 150, 44, 26, 15
 #: Minimum gap between columns, and the width that each character of an edge label adds.
 GAP_X, LETTER = 50, 6
 COLOURS = {"source": "#dbeafe", "sink": "#e5e7eb", "keyed": "#fde68a", "task": "#dcfce7"}
@@ -66,8 +66,19 @@ def _xml_text(text: str) -> str:
     return escape(_printable(text))
 
 
-def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
-    """Draw the graph as an SVG picture with layers from left to right; parameters as for :func:`mermaid`."""
+def svg(
+    flow: Graph,
+    notes: Mapping[str, str | tuple[str, ...]] | None = None,
+    caption: str = "",
+    gap_x: int = GAP_X,
+) -> str:
+    """Draw the graph as an SVG picture with layers from left to right; parameters as for :func:`mermaid`.
+
+    A note may be a tuple of lines; each is a ``text`` of the class ``note``, so that a page can change it. ``gap_x`` is
+    the room between boxes for what a page writes there.
+    """
+    noted = {name: (note,) if isinstance(note, str) else note for name, note in (notes or {}).items()}
+    box_height = BOX_HEIGHT + LINE_HEIGHT * max((len(note) - 1 for note in noted.values()), default=0)
     layer: dict[str, int] = {}
     for node in flow.topological_order():
         layer[node.id] = max((layer[e.source] + 1 for e in flow.inputs(node.id) if e.source in layer), default=0)
@@ -75,7 +86,7 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
     for name, depth in layer.items():
         columns.setdefault(depth, []).append(name)
     tallest = max((len(c) for c in columns.values()), default=1)
-    gap = GAP_X + LETTER * max((len(_edge_label(e)) for e in flow.edges), default=0)
+    gap = gap_x + LETTER * max((len(_edge_label(e)) for e in flow.edges), default=0)
     place: dict[str, tuple[float, float]] = {}
     for depth, names in sorted(columns.items()):
         # beside their inputs, so that few edges cross
@@ -84,11 +95,11 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
                 sum(place[e.source][1] for e in flow.inputs(n) if e.source in place) / max(1, len(flow.inputs(n)))
             )
         )
-        top = (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
+        top = (tallest - len(names)) * (box_height + GAP_Y) / 2
         for row, name in enumerate(names):
-            place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (BOX_HEIGHT + GAP_Y))
+            place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (box_height + GAP_Y))
     width = 40 + len(columns) * (BOX_WIDTH + gap) - gap
-    height = 40 + tallest * (BOX_HEIGHT + GAP_Y) - GAP_Y
+    height = 40 + tallest * (box_height + GAP_Y) - GAP_Y
     below = height + 4
     if caption:
         width, height = max(width, 40 + LETTER * len(caption)), height + GAP_Y
@@ -100,20 +111,20 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
         'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>',
     ]
     for number, edge in enumerate(flow.edges):
-        parts += _svg_edge(edge, place, number)
+        parts += _svg_edge(edge, place, box_height / 2, number)
     for node in flow.nodes.values():
         x, y = place[node.id]
         keyed = isinstance(node.task, KeyedOperator) and node.task.stateless_equivalent() is None
         kind = "keyed" if keyed else node.kind
         parts.append(
             f'<g data-node="{_xml_text(node.id)}">'
-            f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '
+            f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{box_height}" rx="6" '
             f'fill="{COLOURS[kind]}" stroke="#555"/>'
         )
         code = "" if node.task is None else node.task.code or node.task.name()
-        lines = [line for line in (node.id, (notes or {}).get(node.id, code)) if line]
+        lines = [line for line in (node.id, *noted.get(node.id, (code,))) if line]
         for i, line in enumerate(lines):
-            dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
+            dy = box_height / 2 + 4 + (i - (len(lines) - 1) / 2) * LINE_HEIGHT
             weight = ' font-weight="bold"' if i == 0 else ' class="note" fill="#555"'
             parts.append(
                 f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{_xml_text(line)}</text>'
@@ -124,9 +135,9 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
     return "\n".join([*parts, "</svg>"])
 
 
-def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]], number: int) -> list[str]:
+def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]], below: float, number: int) -> list[str]:
     (x1, y1), (x2, y2) = place[edge.source], place[edge.target]
-    x1, y1, y2 = x1 + BOX_WIDTH, y1 + BOX_HEIGHT / 2, y2 + BOX_HEIGHT / 2
+    x1, y1, y2 = x1 + BOX_WIDTH, y1 + below, y2 + below
     middle = (x1 + x2) / 2
     parts = [
         f'<path data-edge="{number}" d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#555" '

@@ -2,5 +2,6 @@
 
 from riot_ops.monitoring.monitor import Monitor
 from riot_ops.monitoring.server import LiveServer
+from riot_ops.monitoring.shared_monitor import SharedMonitor
 
-__all__ = ["LiveServer", "Monitor"]
+__all__ = ["LiveServer", "Monitor", "SharedMonitor"]

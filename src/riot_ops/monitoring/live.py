@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import Duration
 from riot_ops.core.secret import Secret
 from riot_ops.monitoring.monitor import Monitor, Watchable
-from riot_ops.monitoring.server import LiveServer
+from riot_ops.monitoring.server import LiveServer, Watched
+from riot_ops.monitoring.shared_monitor import Manager, SharedMonitor
 
 __all__ = ["live"]
 
 
 def live(
-    run: Watchable,
+    run: Watchable | Manager,
     *,
     url: str = "http://127.0.0.1",
     token: Secret | None = None,
     every: Duration = "1s",
 ) -> LiveServer:
-    """Show a running dataflow in the browser.
+    """Show a running dataflow, or the shared dataflows of a manager, in the browser.
 
     The page has the dataflow's diagram with records per second, series of throughput, latency and memory, the newest
-    values of each stream and the newest rejected records. It needs no network. It stays up after the end of the run,
-    until ``close()``; ``save(path)`` keeps it as a file.
+    values of each stream and the newest rejected records; of a manager, its dataflows and what sharing saves. It needs
+    no network. It stays up after the end of the run, until ``close()``; ``save(path)`` keeps it as a file.
 
     Parameters
     ----------
-    run : Run or Query
-        What ``flow.launch`` or ``flow.start`` returned.
+    run : Run, Query or ReuseManager
+        What ``flow.launch`` or ``flow.start`` returned, or a manager of shared dataflows.
     url : str, default "http://127.0.0.1"
         Address to serve on, with a port unless a free one will do; one that other machines reach needs ``token``.
     token : Secret, optional
@@ -49,7 +51,11 @@ def live(
     ...     page.url
     'http://127.0.0.1:.../'
     """
-    monitor = Monitor(run, every)
+    if not isinstance(run, Watchable | Manager):
+        raise ConfigError(
+            f"run must be what flow.launch or flow.start returned, or a ReuseManager, got {value_text(run)}"
+        )
+    monitor: Watched = Monitor(run, every) if isinstance(run, Watchable) else SharedMonitor(run, every)
     try:
         return LiveServer(monitor, url, token)
     except BaseException:

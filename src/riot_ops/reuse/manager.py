@@ -25,6 +25,7 @@ from riot_ops.reuse.log import ActionLog, Journal, compacted_actions, replay
 from riot_ops.reuse.reports import (
     Explanation,
     Removed,
+    Savings,
     SavingsMeter,
     Submitted,
     explain_addition,
@@ -359,6 +360,11 @@ class ReuseManager:
         else:
             self._usage.settle(steps, counts, self.ledger, self._owners())
 
+    def savings(self) -> Savings | None:
+        """Return the work per second that sharing saves, since the previous report; None while nothing is counted."""
+        with self._lock:
+            return self._savings.measure(self.ledger, self.stats())
+
     def explain_sharing(self) -> str:
         """Describe the savings in words, with the rates since the previous report where the back end counts records."""
         with self._lock:
@@ -369,11 +375,13 @@ class ReuseManager:
         """Return the running steps, their users and rates, and the savings, as a Mermaid diagram."""
         return mermaid(*self._picture())
 
-    def svg(self) -> str:
-        """Return the same diagram as SVG."""
-        return svg(*self._picture())
+    def svg(self, *, figures: bool = True) -> str:
+        """Return the same diagram as SVG; without ``figures`` it changes only with the dataflows."""
+        graph, notes, caption = self._picture()
+        return svg(graph, notes, caption if figures else "")
 
-    _repr_svg_ = svg
+    def _repr_svg_(self) -> str:
+        return self.svg()
 
     def _picture(self) -> tuple[Graph, dict[str, str], str]:
         with self._lock:

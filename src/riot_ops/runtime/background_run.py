@@ -64,7 +64,8 @@ class Run(ReadableStreams):
         self.flow, self.sinks, self.routes = setup.flow, setup.targets, setup.routes
         self._job = job
         # only plain attributes lead from thread to thread: Ctrl-C could leave a lock taken in the user's
-        self._summary, self._epoch, self._queue_bytes = job.summary, 0, 0
+        self._summary, self._epoch, self._queues = job.summary, 0, dict[str, int]()
+        self._state_bytes, self._step_seconds = 0, dict[str, float]()
         self._newest: dict[str, pa.RecordBatch] = {}
         self._seen: tuple[int, ...] = ()
         self._seen_at = 0.0
@@ -104,7 +105,9 @@ class Run(ReadableStreams):
 
         ``dataflow``, ``runner``, ``active``, ``error`` (type of the error that ended it, or None), ``epoch`` (number of
         the last one that is committed, or None), ``checkpoint``, ``queue_bytes`` (that wait between sources and steps
-        now), and the keys of ``Summary.to_dict``, those of the open epoch included.
+        now), ``queues`` (the same by source), ``state_bytes`` (memory of the state of all steps), ``step_seconds`` (by
+        step, the time it has taken since the first call of :meth:`newest`, of all threads together), and the keys of
+        ``Summary.to_dict``, those of the open epoch included.
         """
         summary = self.summary
         checkpoint = self._job.setup.checkpoint
@@ -115,7 +118,10 @@ class Run(ReadableStreams):
             "error": None if self._error is None else type(self._error).__name__,
             "epoch": self._epoch - 1 if self._epoch else None,
             "checkpoint": None if checkpoint is None else str(checkpoint.folder),
-            "queue_bytes": self._queue_bytes,
+            "queue_bytes": sum(self._queues.values()),
+            "queues": dict(self._queues),
+            "state_bytes": self._state_bytes,
+            "step_seconds": {step: round(seconds, 6) for step, seconds in self._step_seconds.items()},
             **summary.to_dict(),
         }
 
@@ -201,7 +207,12 @@ class Run(ReadableStreams):
     def _look(self) -> None:
         job = self._job
         self._seen = job.summary.batches, job.epoch, job.buffer.size
-        self._summary, self._epoch, self._queue_bytes = job.snapshot(), job.epoch, job.buffer.size
+        engine = job.setup.pipeline or job.setup.engine
+        if job.sampling:
+            engine.time_steps()
+        self._step_seconds = engine.step_seconds()
+        self._summary, self._epoch, self._queues = job.snapshot(), job.epoch, job.buffer.sizes()
+        self._state_bytes = job.setup.engine.nbytes
         self._newest = self._newest | job.writer.newest
         self._seen_at = time.monotonic()
 

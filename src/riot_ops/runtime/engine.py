@@ -96,6 +96,7 @@ class Engine:
         #: Numbers of the heartbeats that follow, which order those before one message.
         self.heartbeat_numbers: Iterator[int] = itertools.count(FIRST_HEARTBEAT)
         self._counts: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] | None = None
         self.extend(steps, states)
 
     @property
@@ -138,7 +139,9 @@ class Engine:
         given = {stream: _rows(batches) for stream, batches in inputs.items()}
         made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
+        seconds = self._seconds
         for id, running in self._running.items():
+            begun = 0.0 if seconds is None else perf_counter()
             if id in self.disabled:
                 given |= {id: []} if running.kind == "ingest" else {}
                 continue
@@ -151,6 +154,9 @@ class Engine:
                     made[id] = _rows(self._run_step(running, given, made, ending))
             except Exception as error:
                 self._handle_failure(running, error)
+            if seconds is not None:
+                name = running.step.name
+                seconds[name] = seconds.get(name, 0.0) + perf_counter() - begun
         results: Batches = {}
         for stream in self.outputs:
             if found := made[stream] if stream in made else given.get(stream):
@@ -294,6 +300,18 @@ class Engine:
         for count in self._counts.values() if reset else ():
             count[:] = 0, 0
         return found
+
+    def time_steps(self) -> None:
+        """Measure from now on how long each step takes."""
+        if self._seconds is None:
+            self._seconds = {}
+
+    def step_seconds(self) -> dict[str, float]:
+        """Return the seconds that each step has taken since :meth:`time_steps`, by its name.
+
+        Steps that select rows leave their copies to the steps that need them.
+        """
+        return dict(self._seconds or {})
 
     def row_counts(self) -> tuple[int, int]:
         """Return the records read at the sources and by the busiest step, since :meth:`counts` was last reset."""

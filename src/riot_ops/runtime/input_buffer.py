@@ -176,6 +176,14 @@ class InputBuffer:
                 self._changed.wait(max(min(times) - now, 0.0) if times else None)
         return _joined(batch)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes that wait now, by source."""
+        with self._changed:
+            found = Counter[str]()
+            for batch in (*self._full, *(held for held, _ in self._open.values())):
+                found[batch.source] += batch.size
+        return dict(found)
+
     def wake(self) -> None:
         """Make :meth:`get` return :data:`WAKE`."""
         with self._changed:

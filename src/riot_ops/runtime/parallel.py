@@ -227,11 +227,27 @@ class Pipeline:
     def counts(self, *, reset: bool = True) -> dict[str, tuple[int, int]]:
         """Return the same as :meth:`Engine.counts`, with the batches that the engine has processed."""
         found: dict[str, tuple[int, int]] = {}
-        for engine in (self._engine, *(engine for run in self._runs for engine in run.engines)):
+        for engine in self._engines():
             for step, (taken, rejected) in engine.counts(reset=reset).items():
                 t, r = found.get(step, (0, 0))
                 found[step] = t + taken, r + rejected
         return found
+
+    def time_steps(self) -> None:
+        """Measure from now on how long each step takes, in all threads together."""
+        for engine in self._engines():
+            engine.time_steps()
+
+    def step_seconds(self) -> dict[str, float]:
+        """Return the same as :meth:`Engine.step_seconds`."""
+        found = dict[str, float]()
+        for engine in self._engines():
+            for step, seconds in engine.step_seconds().items():
+                found[step] = found.get(step, 0.0) + seconds
+        return found
+
+    def _engines(self) -> list[Engine]:
+        return [self._engine, *(engine for run in self._runs for engine in run.engines)]
 
     def row_counts(self) -> tuple[int, int]:
         """Return the same as :meth:`Engine.row_counts`, of batches in flight by the output of those finished."""

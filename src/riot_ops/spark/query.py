@@ -117,6 +117,7 @@ class Query(ReadableStreams):
         self._polling = threading.RLock()
         self._counts = self.summary.to_dict()  # at the last poll, for other threads
         self._newest: dict[str, pa.RecordBatch] = {}
+        self._state_bytes: int | None = None
         self._stopped = False  # by stop() or wait()
         self._seen = -1
         self._started = time.time()
@@ -136,7 +137,8 @@ class Query(ReadableStreams):
         """Return the state of the query and its counts so far, as JSON-able data.
 
         ``dataflow``, ``runner``, ``active``, ``error`` (type of the error that ended it, or None), ``micro_batch``
-        (number of the last one that Spark has reported, or None), ``checkpoint``, and the keys of ``Summary.to_dict``.
+        (number of the last one that Spark has reported, or None), ``checkpoint``, ``state_bytes`` (memory of Spark's
+        state stores after the last micro-batch, or None), and the keys of ``Summary.to_dict``.
         """
         active = self.active
         self.poll()
@@ -147,6 +149,7 @@ class Query(ReadableStreams):
             "error": None if active else self._error_type(),
             "micro_batch": None if self._seen < 0 else self._seen,
             "checkpoint": self._setup.checkpoint.folder,
+            "state_bytes": self._state_bytes,
             **self._counts,
         }
 
@@ -272,6 +275,8 @@ class Query(ReadableStreams):
             for one, source in zip(described, self._setup.sources.values(), strict=False)
             if not isinstance(source, Source)
         )
+        if stores := progress.get("stateOperators"):
+            self._state_bytes = sum(int(one["memoryUsedBytes"]) for one in stores)
         self.micro_batches.append(
             {
                 "batch": progress["batchId"],
