@@ -17,15 +17,21 @@ from riot_ops.testing.services import Mosquitto
 PASSWORD = "pässwörd-never-shown"
 
 
-def write_certificates(folder: Path, days: int = 2) -> Path:
-    """Create a certificate authority and a certificate for localhost, expired if ``days`` is negative."""
+def write_certificates(folder: Path, days: int = 2, host: str = "localhost") -> Path:
+    """Create a certificate authority and a certificate for a host, expired if ``days`` is negative.
+
+    That for localhost is also for its address. ``both.pem`` has the certificate and the key, ``locked.key`` the key
+    under the password of the tests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
     start, end = sorted((now - dt.timedelta(days=3), now + dt.timedelta(days=days)))
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of the tests")])
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+    hosts: list[x509.GeneralName] = [x509.DNSName(host)]
+    if host == "localhost":
+        hosts.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     ca = (
         x509.CertificateBuilder()
         .subject_name(ca_name)
@@ -50,9 +56,12 @@ def write_certificates(folder: Path, days: int = 2) -> Path:
     )
     (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     (folder / "server.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    plain = key.private_bytes(*form, serialization.NoEncryption())
+    (folder / "server.key").write_bytes(plain)
+    (folder / "both.pem").write_bytes(server.public_bytes(serialization.Encoding.PEM) + plain)
+    locked = key.private_bytes(*form, serialization.BestAvailableEncryption(PASSWORD.encode()))
+    (folder / "locked.key").write_bytes(locked)
     return folder
 
 

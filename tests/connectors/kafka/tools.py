@@ -71,11 +71,22 @@ class Cluster:
 
 
 class TLSProxy:
-    """Takes connections with TLS, and passes them on to a port without."""
+    """Takes connections with TLS, and passes them on to a port without.
 
-    def __init__(self, certificates: Path) -> None:
+    Parameters
+    ----------
+    certificates : Path
+        Folder with ``ca.crt``, ``server.crt`` and ``server.key``.
+    client_authority : Path, optional
+        File with the authority of the certificates that clients must have; by default they need none.
+    """
+
+    def __init__(self, certificates: Path, client_authority: Path | None = None) -> None:
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+        if client_authority is not None:
+            self._context.load_verify_locations(client_authority)
+            self._context.verify_mode = ssl.CERT_REQUIRED
         self._server = socket.create_server(("127.0.0.1", 0))
         self.servers = f"localhost:{self._server.getsockname()[1]}"
         self.target = ("127.0.0.1", 0)

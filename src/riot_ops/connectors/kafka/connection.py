@@ -40,6 +40,12 @@ OWN_OPTIONS = {
 #: Settings whose values must be secrets.
 SECRET_OPTION = re.compile(r"(password|secret|oauthbearer\.config|\.pem|jaas.*|private\.key\S*|assertion\S*|token)$")
 LOGIN_IN_ADDRESS = re.compile(r"//[^/@\s]*:[^/@\s]*@")
+#: How brokers answer a client without a certificate, or with one that they do not accept.
+REFUSED_CERTIFICATE = re.compile(r"SSL routines:.*alert (\w+ )*(certificate|unknown ca|decrypt error|access denied)\b")
+FILES_REMEDY = (
+    "check ca_file, certificate and private_key (PEM), that the two belong together, and ssl.key.password in "
+    "client_options"
+)
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@,\[\]]+):(\d{1,5})")
 
 _LOG = logging.getLogger(__name__)
@@ -218,7 +224,9 @@ class KafkaConnection:
         try:
             return Client(make(given, logger=_QuietLog()), log, self)
         except module.KafkaException as error:  # a file that cannot be read, for instance
-            raise ConnectorError(f"no client of Kafka at {self.address}: {error.args[0].str()}") from None
+            text = error.args[0].str()
+            remedy = f"; {FILES_REMEDY}" if "ssl." in text or "SSL" in text else ""
+            raise ConnectorError(f"no client of Kafka at {self.address}: {text}{remedy}") from None
 
     def literal_secrets(self) -> bool:
         """Whether a secret is given by its value."""
@@ -270,17 +278,20 @@ class ErrorLog:
 
     def add(self, error: Any) -> None:
         """Note an error; librdkafka calls it."""
-        self._found[error.name()] = error
+        # a broker refuses a client's certificate after the client's side of the handshake: as a lost connection
+        name = "_SSL" if REFUSED_CERTIFICATE.search(error.str()) else error.name()
+        self._found[name] = error
+
+    def cause(self, error: Any) -> str:
+        """Return the name of the error that helps most to find what is wrong."""
+        if (fatal := self.fatal()) is not None:
+            return "_SSL" if fatal is self._found.get("_SSL") else str(fatal.name())
+        return "_RESOLVE" if "_RESOLVE" in self._found else str(error.name())
 
     @property
     def is_down(self) -> bool:
         """Whether all brokers were out of reach, at some time since :meth:`clear`."""
         return "_ALL_BROKERS_DOWN" in self._found
-
-    @property
-    def has_unknown_host(self) -> bool:
-        """Whether the name of a broker's host has no address."""
-        return "_RESOLVE" in self._found
 
     def clear(self) -> None:
         """Forget all errors."""
@@ -309,7 +320,8 @@ def clean(text: str) -> str:
 REMEDIES = {
     "_AUTHENTICATION": "check username, password and sasl_mechanism",
     "SASL_AUTHENTICATION_FAILED": "check username, password and sasl_mechanism",
-    "_SSL": "check ca_file, certificate and private_key, and that the broker talks TLS",
+    "_SSL": "check ca_file, certificate and private_key, and that the broker talks TLS, with a certificate that is for "
+    "this host, has not expired and is of an authority in ca_file",
     "_RESOLVE": "check the names of the servers",
     "UNKNOWN_TOPIC_OR_PART": "create the topic, or check its name",
     "_UNKNOWN_TOPIC": "create the topic, or check its name",
@@ -345,11 +357,10 @@ def connector_error(connection: KafkaConnection, what: str, error: Any, log: Err
     texts = [clean(cause.str())]
     if log is not None and log.text() and log.text() not in texts:
         texts.append(log.text())
-    names = [cause.name(), error.name()]
-    if log is not None and not log.fatal() and log.has_unknown_host:
-        names.insert(0, "_RESOLVE")  # why no broker answers
+    names = [cause.name() if log is None else log.cause(error), error.name()]
     remedy = next((REMEDIES[name] for name in names if name in REMEDIES), "")
     return ConnectorError(
         f"Kafka at {connection.address}: {what}: {'; '.join(texts)}{f'; {remedy}' if remedy else ''}",
-        retryable=cause.retriable() or cause.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"),
+        retryable=names[0] != "_SSL"
+        and (cause.retriable() or cause.name() in ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")),
     )
