@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
@@ -17,9 +18,13 @@ class Request(NamedTuple):
 
 
 class Recorder:
-    """Answers each request with the next of ``answers`` (status, headers), and with 204 after these."""
+    """Answers each request with the next of ``answers`` (status, headers), and with 204 after these.
 
-    def __init__(self, answers=(), text="", delay=None):
+    With ``certificates``, a folder of ``write_certificates``, it talks TLS, and asks for certificates of the authority
+    in the file ``client_authority``.
+    """
+
+    def __init__(self, answers=(), text="", delay=None, certificates=None, client_authority=None):
         self.requests: list[Request] = []
         self.answers = list(answers)
         recorder = self
@@ -52,6 +57,18 @@ class Recorder:
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if certificates is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+            if client_authority is not None:
+                context.load_verify_locations(client_authority)
+                context.verify_mode = ssl.CERT_REQUIRED
+            # the handshake belongs to the thread of the connection
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._server.handle_error = lambda *_: None
+            self.url = f"https://localhost:{self._server.server_port}"
 
     def __enter__(self):
         self._thread.start()

@@ -14,6 +14,7 @@ import pytest
 import riot_ops as ro
 from riot_ops.connectors import HTTPSink, retry
 from riot_ops.connectors.http import HTTPConnection
+from tests.connectors.conftest import write_certificates
 from tests.connectors.http_server import Recorder
 
 ROWS = [
@@ -165,6 +166,70 @@ def test_silent_and_missing_servers():
     with pytest.raises(ro.ConnectorError, match=rf"{server.url}.* cannot be reached") as found:
         flow().run(ROWS, sinks=HTTPSink(url=server.url, retry="10ms"))
     assert found.value.retryable
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"certificate": "server.crt", "private_key": "server.key"}, {"certificate": "both.pem"}],
+    ids=["two files", "one file"],
+)
+def test_client_certificates(certificates, files):
+    given = {name: str(certificates / file) for name, file in files.items()}
+    with Recorder(certificates=certificates, client_authority=certificates / "ca.crt") as server:
+        flow().run(ROWS, sinks=HTTPSink(url=server.url, ca_file=str(certificates / "ca.crt"), retry="0s", **given))
+    assert [one["device"] for one in rows(server.requests[0])] == ["a", "b", "ü"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "alert certificate required.*check ca_file= and certificate="),
+        ({"certificate": ("other", "both.pem")}, "check ca_file= and certificate="),
+        ({"certificate": ("own", "server.crt"), "private_key": ("other", "server.key")}, "server.crt and .*server.key cannot be used.*belong together"),
+        ({"certificate": ("own", "server.crt")}, "server.crt cannot be used.*private_key must be in PEM"),
+        ({"certificate": ("own", "none.crt")}, "none.crt cannot be used: No such file"),
+        ({"certificate": ("own", "server.crt"), "private_key": ("own", "none.key")}, "server.crt and .*none.key cannot be used: No such file"),
+        ({"certificate": ("own", "server.crt"), "private_key": ("own", "locked.key")}, "locked.key cannot be used.*the key without a passphrase"),
+        ({"certificate": ("own", "both.pem"), "ca_file": ("own", "none.crt")}, "the CA file .*none.crt cannot be used"),
+        ({"certificate": ("own", "both.pem"), "ca_file": ("own", "server.key")}, "the CA file .*server.key cannot be used"),
+        ({"certificate": ("own", "both.pem"), "ca_file": ("other", "ca.crt")}, "verify failed.*check ca_file="),
+    ],
+    ids=["none", "of another authority", "another key", "no key", "no file", "no key file", "locked key",
+         "no authority", "not an authority", "another authority"],
+)  # fmt: skip
+def test_certificates_that_do_not_fit(certificates, tmp_path, files, message):
+    folders = {"own": certificates, "other": write_certificates(tmp_path)}
+    given = {"ca_file": certificates / "ca.crt"}
+    given |= {name: folders[which] / file for name, (which, file) in files.items()}
+    with Recorder(certificates=certificates, client_authority=certificates / "ca.crt") as server:
+        sink = HTTPSink(url=server.url, retry="20s", timeout="5s", **{name: str(path) for name, path in given.items()})
+        with pytest.raises(ro.ConnectorError, match=f"to {server.url}: .*{message}"):
+            flow().run(ROWS, sinks=sink)
+
+
+def test_certificate_that_is_lost_during_a_run(certificates, tmp_path):
+    own = tmp_path / "own.pem"
+    own.write_bytes((certificates / "both.pem").read_bytes())
+    ends = [(204, {"Connection": "close"})]  # the next request needs another connection
+    with Recorder(ends, certificates=certificates, client_authority=certificates / "ca.crt") as server:
+        sink = HTTPSink(url=server.url, ca_file=str(certificates / "ca.crt"), certificate=str(own), timeout="5s")
+        flow().run(ROWS, sinks=sink)
+        own.unlink()
+        with pytest.raises(ro.ConnectorError, match=f"to {server.url}.*own.pem cannot be used: No such file"):
+            flow().run(ROWS, sinks=sink)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [({"days": -1}, "has expired"), ({"host": "elsewhere"}, "'localhost'")],
+    ids=["expired", "another host"],
+)
+def test_certificates_of_servers(tmp_path, made, message):
+    folder = write_certificates(tmp_path, **made)
+    with Recorder(certificates=folder) as server:
+        sink = HTTPSink(url=server.url, ca_file=str(folder / "ca.crt"), retry="0s")
+        with pytest.raises(ro.ConnectorError, match=f"to {server.url}: TLS fails.*{message}"):
+            flow().run(ROWS, sinks=sink)
 
 
 def test_requests_of_a_crash_come_again_after_the_restart(tmp_path):

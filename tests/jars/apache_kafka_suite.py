@@ -17,6 +17,7 @@ from confluent_kafka import Producer, TopicPartition
 
 import riot_ops as ro
 from riot_ops.connectors import KafkaSink, KafkaSource
+from tests.connectors.conftest import PASSWORD, write_certificates
 from tests.connectors.kafka.tools import Cluster, copy_flow, read_all, until
 from tests.jars.kafka_cluster import KafkaCluster
 
@@ -190,3 +191,45 @@ def follow_over_a_kill(brokers, cluster):
     Cluster(brokers.servers).produce(name, range(100, 200))
     flow.join(60)
     assert not flow.is_alive() and found == list(range(200))
+
+
+def test_logins_over_connections_with_certificates(tmp_path):
+    """Both mechanisms with passwords, over TLS with certificates on both sides; each thing that is wrong is named."""
+    word = "abc-DEF-123"  # it stands in the broker's configuration
+    mine, others = write_certificates(tmp_path / "mine"), write_certificates(tmp_path / "others")
+    with KafkaCluster(JARS, certificates=mine, login=("plant", word)) as brokers:
+        Cluster(brokers.servers).create("secured", 1)
+        good = {
+            "servers": brokers.brokers[0].secure, "security_protocol": "sasl_ssl", "username": "plant",
+            "password": ro.Secret(word), "ca_file": str(mine / "ca.crt"), "certificate": str(mine / "both.pem"),
+            "timeout": "20s",
+        }  # fmt: skip
+        flow = ro.Dataflow("secured")
+        flow.sink("out", flow.source("raw", schema={"a": "int64"}))
+
+        def write(n, **options):
+            flow.run([{"a": n}], sinks=KafkaSink(**good | {"topic": "secured"} | options))
+
+        write(1)
+        write(2, sasl_mechanism="SCRAM-SHA-256")
+        write(3, sasl_mechanism="SCRAM-SHA-256", transactional=True)
+        source = KafkaSource(topics="secured", ending_offsets="latest", sasl_mechanism="SCRAM-SHA-256", **good)
+        payloads = [row["payload"] for row in read_all(source)]
+        assert [b'"a":%d' % n in one for n, one in enumerate(payloads, 1)] == [True, True, True]
+        login, files = "check username, password", "check ca_file, certificate and private_key"
+        for options, message in (
+            ({"password": ro.Secret(PASSWORD)}, login),
+            ({"password": ro.Secret(PASSWORD), "sasl_mechanism": "SCRAM-SHA-256"}, login),
+            ({"username": "nobody", "sasl_mechanism": "SCRAM-SHA-256"}, login),
+            ({"sasl_mechanism": "SCRAM-SHA-512"}, login),
+            ({"certificate": None}, files),
+            ({"certificate": str(others / "both.pem")}, files),
+            ({"ca_file": str(others / "ca.crt")}, files),
+        ):
+            for run in (
+                lambda o=options: KafkaSource(topics="secured", **good | o).initial(),
+                lambda o=options: write(9, **o),
+            ):
+                with pytest.raises(ro.ConnectorError, match=f"Kafka at {good['servers']}: .*{message}") as found:
+                    run()
+                assert word not in str(found.value) and PASSWORD not in str(found.value)

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.testing.services import START_SECONDS, Service, free_port, program
@@ -24,12 +24,27 @@ def java() -> str:
 
 
 class Broker(Service):
-    """A broker that is a controller too; ``voters`` are the ids and ports of all controllers."""
+    """A broker that is a controller too; ``voters`` are the ids and ports of all controllers.
+
+    With ``certificates``, a folder of ``write_certificates``, it has a further listener (``secure``) with TLS that asks
+    for certificates and for the login of a user, whose name and password are ``login``.
+    """
 
     name = "kafka"
 
-    def __init__(self, jars: Path, number: int, port: int, voters: dict[int, int]) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        number: int,
+        port: int,
+        voters: dict[int, int],
+        certificates: Path | None = None,
+        login: tuple[str, str] = ("", ""),
+    ) -> None:
         super().__init__()
+        self._certificates = certificates
+        self._login = login
+        self.secure = f"localhost:{free_port()}"
         self._jars = jars
         self._number = number
         self._port = port
@@ -65,9 +80,33 @@ class Broker(Service):
             "log.cleaner.backoff.ms=200",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
         ]
+        more = []
+        if self._certificates is not None:
+            lines = [*lines, *self._secure_lines()]
+            user, password = self._login
+            more = ["--add-scram", f"SCRAM-SHA-256=[name={user},password={password}]"]
         self._config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config)]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config), *more]
         subprocess.run(command, check=True, capture_output=True)
+
+    def _secure_lines(self) -> list[str]:
+        plain = f"127.0.0.1:{self._port}"
+        user, password = self._login
+        module = "org.apache.kafka.common.security"
+        listener = "listener.name.secure"
+        return [
+            f"listeners=PLAINTEXT://{plain},CONTROLLER://127.0.0.1:{self._voters[self._number]},SECURE://{self.secure}",
+            f"advertised.listeners=PLAINTEXT://{plain},SECURE://{self.secure}",
+            "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+            f"{listener}.ssl.keystore.type=PEM",
+            f"{listener}.ssl.keystore.location={self._certificates}/both.pem",
+            f"{listener}.ssl.truststore.type=PEM",
+            f"{listener}.ssl.truststore.location={self._certificates}/ca.crt",
+            f"{listener}.ssl.client.auth=required",
+            f"{listener}.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256",
+            f'{listener}.plain.sasl.jaas.config={module}.plain.PlainLoginModule required user_{user}="{password}";',
+            f"{listener}.scram-sha-256.sasl.jaas.config={module}.scram.ScramLoginModule required;",
+        ]
 
     def _java(self) -> list[str]:
         options = ["-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
@@ -90,11 +129,11 @@ class Broker(Service):
 class KafkaCluster:
     """Brokers of one cluster; use it in a ``with`` block."""
 
-    def __init__(self, jars: Path, brokers: int = 1) -> None:
+    def __init__(self, jars: Path, brokers: int = 1, **secure: Any) -> None:
         voters = {n + 1: free_port() for n in range(brokers)}
         ports = {n: free_port() for n in voters}
         self.servers = ",".join(f"127.0.0.1:{port}" for port in ports.values())
-        self.brokers = [Broker(jars, n, ports[n], voters) for n in voters]
+        self.brokers = [Broker(jars, n, ports[n], voters, **secure) for n in voters]
 
     def __enter__(self) -> Self:
         for one in self.brokers:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from riot_ops.connectors.retry import Failure, retry, shared_client
+from riot_ops.connectors.tls import client_context
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, escape_control, excerpt
 from riot_ops.core.parameters import OWN_CHECK, Duration, as_timedelta, check_parameters
@@ -146,7 +147,11 @@ class HTTPConnection:
         ConnectorError
             If the server refuses it, or cannot be reached, or does not accept it in the time of ``retry``.
         """
-        client = shared_client(_Client, self.ca_file, self.certificate, self.private_key, _seconds(self.timeout))
+        where = url.partition("?")[0]
+        try:
+            client = shared_client(_Client, self.ca_file, self.certificate, self.private_key, _seconds(self.timeout))
+        except ConnectorError as error:
+            raise ConnectorError(f"{what} cannot be sent to {where}: {error}") from None
         assert isinstance(self.headers, tuple)
         own = {name: _reveal(value) for name, value in self.headers}
         secrets = [s.reveal() for s in (self.password, self.token, *(v for _, v in self.headers)) if _is_secret(s)]
@@ -156,7 +161,6 @@ class HTTPConnection:
             own |= client.basic(f"{self.username}:{self.password.reveal()}")
         if self.compression == "gzip":
             body, own = gzip.compress(body, compresslevel=1, mtime=0), {**own, "Content-Encoding": "gzip"}
-        where = url.partition("?")[0]
 
         def call() -> None:
             answer = client.request(verb, url, body, {**own, **headers})
@@ -203,17 +207,20 @@ class _Client:
         self._http = urllib3
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        try:
-            self._pool = urllib3.PoolManager(
-                maxsize=MAX_CONNECTIONS,
-                retries=False,
-                timeout=urllib3.Timeout(connect=timeout_s, read=timeout_s),
-                ca_certs=ca_file,
-                cert_file=certificate,
-                key_file=private_key,
-            )
-        except OSError as error:
-            raise ConnectorError(f"a certificate cannot be read: {error}") from error
+        self._files = ca_file, certificate, private_key
+        self._check_files()
+        self._pool = urllib3.PoolManager(  # which reads them for each connection: they may be renewed
+            maxsize=MAX_CONNECTIONS,
+            retries=False,
+            timeout=urllib3.Timeout(connect=timeout_s, read=timeout_s),
+            ca_certs=ca_file,
+            cert_file=certificate,
+            key_file=private_key,
+        )
+
+    def _check_files(self) -> None:
+        if any(self._files):
+            client_context(*self._files)
 
     def request(self, verb: str, url: str, body: bytes, headers: Mapping[str, str]) -> Any:
         return self._pool.request(verb, url, body=body, headers=dict(headers), redirect=False)
@@ -234,6 +241,11 @@ class _Client:
         if isinstance(error, _RefusedError):
             return error.failure
         known = self._http.exceptions
+        if isinstance(error, known.SSLError | known.ProtocolError):
+            try:
+                self._check_files()
+            except ConnectorError as found:
+                return Failure(str(found), transient=False)
         if isinstance(error, known.SSLError):
             is_plain = "WRONG_VERSION_NUMBER" in str(error) or "HTTP_REQUEST" in str(error)
             remedy = "does the server talk TLS? give http:// if not" if is_plain else "check ca_file= and certificate="

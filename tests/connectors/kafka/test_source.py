@@ -188,6 +188,23 @@ def test_framing_of_a_schema_registry(cluster, topic):
     assert [r["reason"] for r in result.errors.to_pylist()] == ["malformed", "malformed"]
 
 
+def test_framed_payloads_reach_parse_tasks(cluster, topic):
+    name = topic(1)
+    cluster.produce(name, [b"\0" + struct.pack(">I", n) + b'{"a":%d}' % n for n in (7, 8)] + [b'{"a":9}'])
+    source = KafkaSource(servers=cluster.servers, topics=name, ending_offsets="latest", wire_format="schema_registry")
+    flow = ro.Dataflow("framed")
+    raw = flow.source("raw", schema=source.schema)
+    flow.sink("out", raw.apply(ro.tasks.ParseJSON(schema={"a": ("a", "int64")}), id="parsed"))
+    result = flow.run(source)
+    assert result["parsed"]["a"].to_pylist() == [7, 8]
+    assert [(r["task"], r["reason"]) for r in result.errors.to_pylist()] == [("raw", "malformed")]
+    plain = KafkaSource(servers=cluster.servers, topics=name, ending_offsets="latest")
+    flow = ro.Dataflow("plain")
+    raw = flow.source("raw", schema=plain.schema)
+    flow.sink("out", raw.apply(ro.tasks.ParseJSON(schema={"a": ("a", "int64")}), id="parsed"))
+    assert flow.run(plain)["parsed"]["a"].to_pylist() == [9]
+
+
 def test_group_shows_offsets_of_commits(cluster, topic):
     name = topic(1)
     cluster.produce(name, range(5))

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.retry import Failure, retry
+from riot_ops.connectors.tls import client_context
 from riot_ops.core.checks import duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
 from riot_ops.core.parameters import Count, Duration, as_timedelta, check_parameters
@@ -297,7 +298,9 @@ class PahoLink:
         if self.scheme in ("ws", "wss"):
             self.client.ws_set_options(path=path)
         if self.scheme in ("mqtts", "wss"):
-            self._set_tls(connection)
+            self.client.tls_set_context(
+                client_context(connection.ca_file, connection.certificate, connection.private_key)
+            )
         if connection.will_topic is not None:
             self.client.will_set(
                 connection.will_topic, connection.will_payload, connection.will_qos, connection.will_retain
@@ -307,30 +310,6 @@ class PahoLink:
             self.client.username_pw_set(user or "", password)
         self._user = user
         self._wake_pair: tuple[socket.socket, socket.socket] | None = None
-
-    def _set_tls(self, connection: MQTTConnection) -> None:
-        context = ssl.create_default_context()
-        try:
-            if connection.ca_file is not None:
-                context = ssl.create_default_context(cafile=connection.ca_file)
-        except OSError as error:  # a missing file, or one without certificates
-            raise ConnectorError(f"the CA file {connection.ca_file} cannot be used: {error}") from None
-        if connection.certificate is not None:
-            files = (
-                f"{connection.certificate} and {connection.private_key}"
-                if connection.private_key
-                else connection.certificate
-            )
-            try:
-                # with a password OpenSSL does not ask for one on the terminal
-                context.load_cert_chain(connection.certificate, connection.private_key, lambda: "")
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "not a certificate"
-                raise ConnectorError(
-                    f"the certificate and key in {files} cannot be used: {reason} (both in PEM, the key without a "
-                    "passphrase)"
-                ) from None
-        self.client.tls_set_context(context)
 
     def connected(self, session_present: bool) -> None:
         """Handle a new connection; called before any other packet is sent or received."""
