@@ -54,6 +54,7 @@ def test_templates_are_all_checked_here():
     names = {path.relative_to(DEPLOY).as_posix() for path in DEPLOY.rglob("*") if path.is_file()}
     assert {name for name in names if "__pycache__" not in name} == {
         *("job.py", "pack.sh", "databricks.yml", "yarn/submit.sh", "emr/submit.sh"),
+        *("systemd/greenhouse.py", "systemd/greenhouse.service"),  # by test_service.py
         *("kubernetes/Dockerfile", "kubernetes/checkpoint-volume.yaml", "kubernetes/spark-application.yaml"),
     }
 
