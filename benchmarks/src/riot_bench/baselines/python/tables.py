@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["append_delta", "copy_postgres", "read_lines", "sync", "write_parquet"]
+__all__ = ["append_delta", "append_iceberg", "copy_postgres", "read_lines", "sync", "write_parquet"]
 
 
 def sync(*paths: Path) -> None:
@@ -46,6 +46,21 @@ def append_delta(path: Path, data: Any) -> float:
     write_deltalake(path, data, mode="append")
     written = [file for file in (*path.glob("*.parquet"), *path.glob("_delta_log/*")) if file.name not in before]
     sync(*written, path, path / "_delta_log")
+    return time.perf_counter() - start
+
+
+def append_iceberg(table: Any, data: pa.Table) -> float:
+    """Append rows to an Iceberg table in local folders; return the seconds until data and metadata are on disk."""
+    start = time.perf_counter()
+    table.append(data)
+    folder = Path(table.location().removeprefix("file://"))
+    snapshot = table.current_snapshot()
+    manifests = snapshot.manifests(table.io)
+    added = [m for m in manifests if m.added_snapshot_id == snapshot.snapshot_id]
+    files = [e.data_file.file_path for m in added for e in m.fetch_manifest_entry(table.io)]
+    written = [*files, *(m.manifest_path for m in added), snapshot.manifest_list, table.metadata_location]
+    paths = [Path(name.removeprefix("file://")) for name in written]
+    sync(*paths, *{path.parent for path in paths}, folder)
     return time.perf_counter() - start
 
 

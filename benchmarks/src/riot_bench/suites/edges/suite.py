@@ -12,7 +12,15 @@ from riot_bench.suites.edges.brokers import kafka_sink, kafka_source, mqtt_sink,
 from riot_bench.suites.edges.on_spark import ON_SPARK
 from riot_bench.suites.edges.pair import Edge, Pair, PairTimeoutError, time_limit
 from riot_bench.suites.edges.pipeline import kafka_stats_delta
-from riot_bench.suites.edges.tables import delta_sink, delta_source, parquet_sink, postgres_sink, replay_source
+from riot_bench.suites.edges.servers import http_sink, influx_sink
+from riot_bench.suites.edges.tables import (
+    delta_sink,
+    delta_source,
+    iceberg_sink,
+    parquet_sink,
+    postgres_sink,
+    replay_source,
+)
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, RiotError, did_you_mean
 
 __all__ = ["EDGES", "PIPELINES", "measures"]
@@ -28,8 +36,11 @@ EDGES: dict[str, Edge] = {
     "kafka-sink": kafka_sink,
     "delta-source": delta_source,
     "delta-sink": delta_sink,
+    "iceberg-sink": iceberg_sink,
     "parquet-sink": parquet_sink,
     "postgres-sink": postgres_sink,
+    "http-sink": http_sink,
+    "influx-sink": influx_sink,
     "mqtt-source": mqtt_source,
     "mqtt-sink": mqtt_sink,
     "replay-source": replay_source,

@@ -20,7 +20,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 
-__all__ = ["delta_sink", "delta_source", "parquet_sink", "postgres_sink", "replay_source"]
+__all__ = ["delta_sink", "delta_source", "iceberg_sink", "parquet_sink", "postgres_sink", "replay_source"]
 
 #: Rows of a batch, as the engine hands them over.
 BATCH_ROWS = 65_536
@@ -139,6 +139,43 @@ def _newest(path: Path, n: int) -> pa.Table:
             found.append(pq.read_table(path / file, partitioning=None))
             rows += found[-1].num_rows
     return pa.concat_tables(found)
+
+
+@contextmanager
+def iceberg_sink(quick: bool) -> Iterator[Pair]:
+    """A snapshot of a table that is on disk when the batch is committed, in a catalogue of SQLite."""
+    require_extra("this benchmark", "iceberg", "pyiceberg")
+    from pyiceberg.catalog import load_catalog
+
+    from riot_bench.baselines.python.tables import append_iceberg
+    from riot_ops.connectors import IcebergSink
+
+    n = 20_000 if quick else 1_000_000
+    batches, numbers = readings(n), itertools.count()
+    with temporary_folder() as base:
+        settings = {"type": "sql", "uri": f"sqlite:///{base}/catalog.db", "warehouse": f"file://{base}/lake"}
+        sink = IcebergSink("ours", catalog=settings).bind({STREAM: batches[0].schema})
+        sink.identify("bench")
+        sink.begin(True)
+        catalog = load_catalog("default", **settings)
+        catalog.create_namespace("theirs")
+        rows = pa.Table.from_batches(batches)
+        catalog.create_table("theirs.readings", rows.schema)
+
+        def newest(name: str) -> pa.Table:
+            table = catalog.load_table(name)
+            snapshot = table.current_snapshot()
+            added = next(m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id)
+            files = [e.data_file.file_path.removeprefix("file://") for e in added.fetch_manifest_entry(table.io)]
+            return pa.concat_tables(pq.read_table(file, partitioning=None) for file in files)
+
+        def ours() -> tuple[float, object]:
+            return write_batch(sink, next(numbers), batches), newest(f"ours.{STREAM}")
+
+        def theirs() -> tuple[float, object]:
+            return append_iceberg(catalog.load_table("theirs.readings"), rows), newest("theirs.readings")
+
+        yield Pair(n, ours, theirs, "pyiceberg: append(), and fsync of its files", "rows/s", _same_tables)
 
 
 @contextmanager
