@@ -1,9 +1,12 @@
 # %% [markdown]
 # # Statistics of a smart city, on one machine and on Spark
 #
-# What do twenty sensors of a city measure, what will they measure next, and which of their readings are wrong? This is STATS, one of
-# the four applications of the benchmark RIoTBench, built from its operators: averages, smoothing, prediction and a count of distinct values.
-# The same dataflow then runs on Spark, with the same results. That part needs Java (17 or 21), the rest does not.
+# What do twenty sensors of a city measure, what will they measure next, and
+# which of their readings are wrong? This is STATS, one of the four applications
+# of the benchmark RIoTBench, built from its operators: averages, smoothing,
+# prediction and a count of distinct values. The same dataflow then runs on
+# Spark, with the same results. That part needs Java (17 or 21), the rest does
+# not.
 
 # %%
 from datetime import timedelta
@@ -17,9 +20,11 @@ from riot_ops import tasks as t
 # %% [markdown]
 # ## The messages
 #
-# The library generates the stream: twenty sensors send a **message** every ten seconds, here 20,000 in all. A message is SenML, the
-# standard of the IETF for sensor measurements in JSON: a list of readings, each with a name `n`, a unit `u` and a value `v`. As in the recorded
-# data, some values are missing or impossible.
+# The library generates the stream: twenty sensors send a **message** every ten
+# seconds, here 20,000 in all. A message is SenML, the standard of the IETF for
+# sensor measurements in JSON: a list of readings, each with a name `n`, a unit
+# `u` and a value `v`. As in the recorded data, some values are missing or
+# impossible.
 
 # %%
 city = ro.streams.city(sensors=20, messages=20_000, seed=7)
@@ -30,13 +35,17 @@ with open("city.txt") as lines:
 # %% [markdown]
 # ## The dataflow
 #
-# A dataflow is a graph of steps. `parse` makes a **record** of each reading in a message; `range` drops the impossible values.
-# `key_by` says that each quantity of each sensor is a series of its own. Then the stream divides:
+# A dataflow is a graph of steps. `parse` makes a **record** of each reading in
+# a message; `range` drops the impossible values. `key_by` says that each
+# quantity of each sensor is a series of its own. Then the stream divides:
 #
 # - `avg` gives the mean of every ten readings;
-# - `kalman` removes noise by a **Kalman filter**, which weighs each reading against what was to be expected after the last one;
-# - `slr` lays a line through the last ten smoothed values, a **regression**, and continues it by ten;
-# - `dac` estimates how many distinct values each quantity has had, in a few kilobytes whatever the number.
+# - `kalman` removes noise by a **Kalman filter**, which weighs each reading
+#   against what was to be expected after the last one;
+# - `slr` lays a line through the last ten smoothed values, a **regression**,
+#   and continues it by ten;
+# - `dac` estimates how many distinct values each quantity has had, in a few
+#   kilobytes whatever the number.
 
 # %%
 flow = ro.Dataflow("stats")
@@ -57,28 +66,36 @@ pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index(
 # %% [markdown]
 # ## The results
 #
-# Each stream that ends in the sink is a table. Here are the first means, and the count of distinct values after the last message:
+# Each stream that ends in the sink is a table. Here are the first means, and
+# the count of distinct values after the last message:
 
 # %%
-result["avg"].to_pandas()[["window_start", "window_end", "sensor_id", "obs_type", "mean"]].round(2).head(3)
+columns = ["window_start", "window_end", "sensor_id", "obs_type", "mean"]
+result["avg"].to_pandas()[columns].round(2).head(3)
 
 # %%
-result["dac"].to_pandas().groupby("obs_type")["value"].last().round(1).rename("distinct values")
+last = result["dac"].to_pandas().groupby("obs_type")["value"].last()
+last.round(1).rename("distinct values")
 
 # %% [markdown]
-# The range filter is worth its place: without it a single reading of 128 °C would throw the smoothed series off for minutes.
+# The range filter is worth its place: without it a single reading of 128 °C
+# would throw the smoothed series off for minutes.
 
 # %%
-before, after = (result[stream].to_pandas().groupby("obs_type")["value"] for stream in ("parse", "range"))
-pd.DataFrame(
-    {"readings": before.count(), "kept": after.count(), "largest reading": before.max(), "largest kept": after.max()}
-)
+figures = {}
+for stream in ("parse", "range"):
+    values = result[stream].to_pandas().groupby("obs_type")["value"]
+    figures[f"readings after {stream}"] = values.count()
+    figures[f"largest after {stream}"] = values.max()
+pd.DataFrame(figures)
 
 # %% [markdown]
 # ## The same on Spark
 #
-# The same graph becomes one query of Spark Structured Streaming. `max_records` cuts the stream into **micro-batches**, the pieces in which Spark processes a
-# stream; the results do not depend on the cut. They are the same, record for record:
+# The same graph becomes one query of Spark Structured Streaming. `max_records`
+# cuts the stream into **micro-batches**, the pieces in which Spark processes a
+# stream; the results do not depend on the cut. They are the same, record for
+# record:
 
 # %%
 from riot_ops.spark import session
@@ -95,7 +112,8 @@ spark.stop()
 # %% [markdown]
 # ## The picture
 #
-# One quantity of one sensor for 25 minutes. Each short line is a prediction as it was made at its first point.
+# One quantity of one sensor for 25 minutes. Each short line is a prediction as
+# it was made at its first point.
 
 # %%
 sensor, quantity = result["range"]["sensor_id"][0].as_py(), "humidity"
@@ -110,7 +128,8 @@ def excerpt(stream):
 
 kept, smooth, ahead = (excerpt(stream) for stream in ("range", "kalman", "slr"))
 figure, axes = plt.subplots()
-axes.plot(kept["event_time"], kept["value"], ".", color="tab:gray", alpha=0.6, label="readings")
+gray = {"color": "tab:gray", "alpha": 0.6}
+axes.plot(kept["event_time"], kept["value"], ".", **gray, label="readings")
 axes.plot(smooth["event_time"], smooth["value"], label="smoothed")
 for row in ahead.iloc[::12].itertuples():
     times = [row.event_time + timedelta(seconds=10 * i) for i in range(10)]
@@ -125,6 +144,9 @@ plt.show()
 # %% [markdown]
 # ## Read on
 #
-# - [STATS](../dataflows/stats.md): the ready-made application, `ro.dataflows.stats()`, with its parameters and the figures of the paper.
-# - [Your own Spark pipeline](../howto/spark.md): the same tasks within DataFrames of your own.
-# - [Windows and time](../howto/windows.md): means by the clock rather than by the number of readings.
+# - [STATS](../dataflows/stats.md): the ready-made application,
+#   `ro.dataflows.stats()`, with its parameters and the figures of the paper.
+# - [Your own Spark pipeline](../howto/spark.md): the same tasks within
+#   DataFrames of your own.
+# - [Windows and time](../howto/windows.md): means by the clock rather than by
+#   the number of readings.

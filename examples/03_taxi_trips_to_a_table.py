@@ -1,8 +1,10 @@
 # %% [markdown]
 # # Taxi trips into a table one can trust
 #
-# How much does a taxi earn in each hour of the week? The trips come as messages, some with impossible values, and the answer is a query of a
-# database. Between the two stands **ETL**: *extract* the fields, *transform* (check, complete, compute), *load* into a table.
+# How much does a taxi earn in each hour of the week? The trips come as
+# messages, some with impossible values, and the answer is a query of a
+# database. Between the two stands **ETL**: *extract* the fields, *transform*
+# (check, complete, compute), *load* into a table.
 
 # %%
 import sqlite3
@@ -16,8 +18,9 @@ from riot_ops import tasks as t
 # %% [markdown]
 # ## The data
 #
-# A week of sixty taxis, generated after the trips that New York published. At the end of a trip a taxi sends a message: SenML, the
-# standard for sensor measurements in JSON. Of some trips the meter reports no time or no distance.
+# A week of sixty taxis, generated after the trips that New York published. At
+# the end of a trip a taxi sends a message: SenML, the standard for sensor
+# measurements in JSON. Of some trips the meter reports no time or no distance.
 
 # %%
 taxi = ro.streams.taxi(taxis=60, messages=4_733, seed=5)
@@ -26,38 +29,44 @@ with open("trips.txt") as lines:
     print(next(lines)[:200], "…")
 
 # %% [markdown]
-# The company has a list of its taxis and their garages. It is a CSV file; this one is made from the stream, and lacks a taxi.
+# The company has a list of its taxis and their garages. It is a CSV file; this
+# one is made from the stream, and lacks a taxi.
 
 # %%
-parse = t.ParseSenML(schema="taxi", layout="wide")  # a record per message, with a column per field
+parse = t.ParseSenML(schema="taxi", layout="wide")  # a column per field
 look = ro.Dataflow("look")
 look.source("taxi").apply(parse, id="parse").to("out")
 trips = look.run("trips.txt")["parse"].to_pandas()
 names = sorted(trips["taxi_identifier"].unique())[1:]
-garages = pd.DataFrame({"taxi": names, "garage": [("Bronx", "Brooklyn", "Queens")[i % 3] for i in range(len(names))]})
+places = [("Bronx", "Brooklyn", "Queens")[i % 3] for i in range(len(names))]
+garages = pd.DataFrame({"taxi": names, "garage": places})
 garages.to_csv("garages.csv", index=False)
 garages.head(3)
 
 # %% [markdown]
 # ## The dataflow
 #
-# - `valid` rejects a trip with an impossible time, distance or fare. A rejected record goes to the stream `errors`, with the reason.
+# - `check` rejects a trip with an impossible time or distance. A rejected
+#   record goes to the stream `errors`, with the reason.
 # - `garage` looks the taxi up in the list, and rejects what is not there.
 # - `rate` computes a field by an expression.
-# - `load` writes rows into a table, here of SQLite, in any other database with the same code. A record that comes again, after a crash say, replaces its own row.
+# - `load` writes rows into a table, here of SQLite, in any other database with
+#   the same code. A record that comes again, after a crash say, replaces its
+#   own row.
 
 # %%
-bounds = {"trip_time_in_secs": (60, 7_200), "trip_distance": (0.1, 60), "fare_amount": (2.5, 300)}
+bounds = {"trip_time_in_secs": (60, 7_200), "trip_distance": (0.1, 60)}
+check = t.RangeFilter(bounds=bounds, by=None, on_error="reject")
+garages = ro.tables.CSVTable("garages.csv", on="taxi")
+rate = t.Compute({"dollars_per_mile": "fare_amount / trip_distance"})
+fields = ["seq", "event_time", "taxi_identifier", "garage", "total_amount"]
+target = {"store": "sqlite:///taxi.db", "table": "trips", "primary_key": ("seq",)}
+load = t.InsertSQL(**target, fields=(*fields, "dollars_per_mile"), batch_size=1_000)
+
 flow = ro.Dataflow("etl")
-parsed = flow.source("taxi").apply(parse, id="parse")
-valid = parsed.apply(t.RangeFilter(bounds=bounds, by=None, on_error="reject"), id="valid")
-known = valid.lookup(
-    ro.tables.CSVTable("garages.csv", on="taxi"), on="taxi_identifier", on_missing="reject", id="garage"
-)
-rated = known.apply(t.Compute({"dollars_per_mile": "fare_amount / trip_distance"}), id="rate")
-fields = ("seq", "event_time", "taxi_identifier", "garage", "trip_distance", "total_amount", "dollars_per_mile")
-load = t.InsertSQL(store="sqlite:///taxi.db", table="trips", primary_key=("seq",), fields=fields, batch_size=1_000)
-rated.apply(load, id="load").to("out")
+trips = flow.source("taxi").apply(parse, id="parse").apply(check, id="check")
+known = trips.lookup(garages, "taxi_identifier", on_missing="reject", id="garage")
+known.apply(rate, id="rate").apply(load, id="load").to("out")
 
 # %%
 result = flow.run("trips.txt")
@@ -80,7 +89,8 @@ pd.read_sql("SELECT * FROM trips LIMIT 3", database).round(2)
 
 # %%
 question = """
-SELECT garage, COUNT(DISTINCT taxi_identifier) AS taxis, COUNT(*) AS trips, ROUND(SUM(total_amount)) AS dollars
+SELECT garage, COUNT(DISTINCT taxi_identifier) AS taxis, COUNT(*) AS trips,
+  ROUND(SUM(total_amount)) AS dollars
 FROM trips GROUP BY garage ORDER BY garage
 """
 pd.read_sql(question, database)
@@ -89,15 +99,13 @@ pd.read_sql(question, database)
 # ## The picture
 
 # %%
-question = (
-    "SELECT event_time, SUM(total_amount) AS dollars, taxi_identifier FROM trips GROUP BY event_time, taxi_identifier"
-)
+question = "SELECT event_time, taxi_identifier, total_amount AS dollars FROM trips"
 earned = pd.read_sql(question, database, parse_dates=["event_time"])
 taxis = earned["taxi_identifier"].nunique()
 when = earned["event_time"].dt
-hours = earned.groupby([when.dayofweek, when.hour])["dollars"].sum().unstack(fill_value=0) / taxis
+hours = earned.groupby([when.dayofweek, when.hour])["dollars"].sum() / taxis
 figure, axes = plt.subplots()
-picture = axes.imshow(hours, cmap="viridis", aspect="auto")
+picture = axes.imshow(hours.unstack(fill_value=0), cmap="viridis", aspect="auto")
 axes.grid(False)
 axes.set_yticks(range(7), ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
 axes.set_xticks(range(0, 24, 3), [f"{hour}:00" for hour in range(0, 24, 3)])
@@ -109,6 +117,9 @@ plt.show()
 # %% [markdown]
 # ## Read on
 #
-# - [ETL](../dataflows/etl.md): the ready-made application, `ro.dataflows.etl("taxi")`, which also repairs single values and publishes the clean messages.
+# - [ETL](../dataflows/etl.md): the ready-made application,
+#   `ro.dataflows.etl("taxi")`, which also repairs single values and publishes
+#   the clean messages.
 # - [Tables](../howto/table.md): other databases, Azure tables, rows by key.
-# - [Filter and compute with expressions](../howto/expressions.md): all that an expression may contain.
+# - [Filter and compute with expressions](../howto/expressions.md): all that an
+#   expression may contain.

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Write and test an operator of your own
 #
-# What if none of the library's operators does what you need? Here it is a thermostat: it turns a heater on below one temperature and off above a
-# higher one, so that noise at a single limit does not switch it a hundred times. It takes a short class, and a kit tests
-# it as the library tests its own.
+# What if none of the library's operators does what you need? Here it is a
+# thermostat: it turns a heater on below one temperature and off above a higher
+# one, so that noise at a single limit does not switch it a hundred times. It
+# takes a short class, and a kit tests it as the library tests its own.
 
 # %%
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops.kernels.arrays.arrow import float_column
-from riot_ops.task import Case, KeyedTask, StateField, register, replace_column, with_field
+from riot_ops.task import Case, KeyedTask, StateField, register
+from riot_ops.task import replace_column, with_field
 from riot_ops.testing import check_task
 
 # %% [markdown]
 # ## First as a function
 #
-# Whatever fits into a function needs no class. `fold` calls a function with the **state** of the record's key and the record; it returns the new state and the result. The key
-# is the room: each has a thermostat of its own.
+# Whatever fits into a function needs no class. `fold` calls a function with the
+# **state** of the record's key and the record; it returns the new state and the
+# result. The key is the room: each has a thermostat of its own.
 
 
 # %%
@@ -45,11 +48,14 @@ flow.run(rows)["thermostat"].to_pandas()
 # %% [markdown]
 # ## Then as an operator
 #
-# A class is worth it when the operator has parameters, should be fast, or is for others too. It is a frozen dataclass; its
-# fields are its parameters. It says which fields it reads and writes, and what the state of one key is. The library keeps the state
-# of all keys in arrays, saves it, moves it and restores it; `slots` says where in them the key of each row is.
+# A class is worth it when the operator has parameters, should be fast, or is
+# for others too. It is a frozen dataclass; its fields are its parameters. It
+# says which fields it reads and writes, and what the state of one key is. The
+# library keeps the state of all keys in arrays, saves it, moves it and restores
+# it; `slots` says where in them the key of each row is.
 #
-# `update` gets many rows at once. The loop is plain Python here; with `@numba.njit` above it, it runs as fast as in C.
+# `update` gets many rows at once. The loop is plain Python here; with
+# `@numba.njit` above it, it runs as fast as in C.
 
 
 # %%
@@ -96,7 +102,8 @@ class Thermostat(KeyedTask):
     Examples
     --------
     >>> session = Thermostat().session()
-    >>> [session.push({"celsius": value})[0]["heating"] for value in (18.0, 20.0, 22.0, 20.0)]
+    >>> readings = ({"celsius": value} for value in (18.0, 20.0, 22.0, 20.0))
+    >>> [row["heating"] for row in session.push_many(readings)]
     [True, True, False, False]
     """
 
@@ -108,7 +115,9 @@ class Thermostat(KeyedTask):
 
     def validate(self):
         if not self.low < self.high:
-            raise ro.ConfigError(f"thermostat: low must be less than high, got {self.low!r} and {self.high!r}")
+            raise ro.ConfigError(
+                f"thermostat: low must be below high, got {self.low} and {self.high}"
+            )
 
     def requires(self):
         return {**super().requires(), self.value: "number"}
@@ -131,32 +140,42 @@ class Thermostat(KeyedTask):
 
     @classmethod
     def cases(cls):
-        readings = {"room": ["a", "b", "a", None, "a", "b"], "celsius": [18.0, 25.0, None, float("nan"), 22.0, -1e300]}
-        yield Case(cls(by="room"), pa.RecordBatch.from_pydict(readings))
-        yield Case(cls(low=-5.0, high=0.0), pa.RecordBatch.from_pydict(readings))
+        celsius = [18.0, 25.0, None, float("nan"), 22.0, -1e300]
+        readings = {"room": ["a", "b", "a", None, "a", "b"], "celsius": celsius}
+        batch = pa.RecordBatch.from_pydict(readings)
+        yield Case(cls(by="room"), batch)
+        yield Case(cls(low=-5.0, high=0.0), batch)
 
 
 # %% [markdown]
 # ## Test it
 #
-# Three tests belong to an operator. `check_task` runs the library's own checks over the `cases`: results do not depend on how the stream is cut or where it is restarted, keys do not
-# influence each other, bad values do no harm, and more.
+# Three tests belong to an operator. `check_task` runs the library's own checks
+# over the `cases`: results do not depend on how the stream is cut or where it
+# is restarted, keys do not influence each other, bad values do no harm, and
+# more.
 
 # %%
 print("all passed:", check_task(Thermostat) > 0)
 
 # %% [markdown]
-# The second compares it with another way to say the same, here the function from above, over random values:
+# The second compares it with another way to say the same, here the function
+# from above, over random values:
 
 # %%
 random = np.random.default_rng(1)
-many = [{"room": str(random.choice(["a", "b"])), "celsius": float(random.normal(20, 2))} for _ in range(2_000)]
+many = pd.DataFrame(
+    {"room": ["a", "b"] * 1_000, "celsius": random.normal(20, 2, 2_000)}
+)
 fast = ro.Dataflow("fast")
-fast.source("readings", fields).key_by("room").apply(Thermostat(), id="thermostat").to("out")
-print("the same as the function:", fast.run(many)["thermostat"].equals(flow.run(many)["thermostat"]))
+keyed = fast.source("readings", fields).key_by("room")
+keyed.apply(Thermostat(), id="thermostat").to("out")
+by_class, by_function = (one.run(many)["thermostat"] for one in (fast, flow))
+print("the same as the function:", by_class.equals(by_function))
 
 # %% [markdown]
-# The third makes sure that a wrong use is refused at once, with a message that helps:
+# The third makes sure that a wrong use is refused at once, with a message that
+# helps:
 
 # %%
 try:
@@ -167,14 +186,17 @@ except ro.ConfigError as error:
 # %% [markdown]
 # ## Use it
 #
-# Half a day in a room that the heater warms, with a noisy sensor. The room is simulated here, and the operator decides, reading by reading, in a **session**: that
-# is an operator by itself, for tests and for programs that get one record at a time.
+# Half a day in a room that the heater warms, with a noisy sensor. The room is
+# simulated here, and the operator decides, reading by reading, in a
+# **session**: that is an operator by itself, for tests and for programs that
+# get one record at a time.
 
 
 # %%
 def half_day(task):
     """The temperature and the heater's state at each minute of half a day."""
-    random, session, true, heating, seen = np.random.default_rng(5), task.session(), 20.0, False, []
+    random, session = np.random.default_rng(5), task.session()
+    true, heating, seen = 20.0, False, []
     for minute in range(12 * 60):
         outside = 4 - 6 * np.cos(2 * np.pi * (minute / 60 - 3) / 24)
         true += (outside - true) / 400 + 0.08 * heating
@@ -184,8 +206,10 @@ def half_day(task):
     return pd.DataFrame(seen, columns=["hour", "celsius", "heating"])
 
 
-rooms = {"one limit (±0.01 °C)": half_day(Thermostat(low=19.99, high=20.01)), "two limits": half_day(Thermostat())}
-switched = {name: int(one["heating"].astype(int).diff().abs().sum()) for name, one in rooms.items()}
+narrow, wide = Thermostat(low=19.99, high=20.01), Thermostat()
+rooms = {"one limit (±0.01 °C)": half_day(narrow), "two limits": half_day(wide)}
+changes = {name: one["heating"].astype(int).diff().abs() for name, one in rooms.items()}
+switched = {name: int(one.sum()) for name, one in changes.items()}
 pd.Series(switched, name="times switched").rename_axis("thermostat")
 
 # %% [markdown]
@@ -195,17 +219,9 @@ pd.Series(switched, name="times switched").rename_axis("thermostat")
 figure, axes = plt.subplots(2, 1, figsize=(9, 5), sharex=True, sharey=True)
 for axis, (name, one) in zip(axes, rooms.items(), strict=True):
     axis.plot(one["hour"], one["celsius"], linewidth=1, label="temperature")
-    axis.fill_between(
-        one["hour"],
-        18,
-        22.5,
-        where=one["heating"],
-        step="post",
-        alpha=0.25,
-        linewidth=0,
-        color="tab:orange",
-        label="heater on",
-    )
+    shade = {"step": "post", "alpha": 0.25, "linewidth": 0, "color": "tab:orange"}
+    on = one["heating"]
+    axis.fill_between(one["hour"], 18, 22.5, where=on, **shade, label="heater on")
     axis.set_title(f"{name}: switched {switched[name]} times")
     axis.set_ylabel("°C")
 axes[0].legend(ncols=2, loc="upper right")
@@ -216,6 +232,8 @@ plt.show()
 # %% [markdown]
 # ## Read on
 #
-# - [A task of your own](../howto/custom_task.md): all that a class may define, operators that act when time passes.
+# - [A task of your own](../howto/custom_task.md): all that a class may define,
+#   operators that act when time passes.
 # - [A stream of your own](../howto/custom_stream.md): the same for a source.
-# - [Contributing](../../CONTRIBUTING.md): how the library's own operators are written and tested.
+# - [Contributing](../../CONTRIBUTING.md): how the library's own operators are
+#   written and tested.
