@@ -50,7 +50,9 @@ def test_wheel_holds_the_library_alone(wheel):
         name for name in found if name.startswith("riot_ops/") and Path(name).suffix not in (".py", ".typed", ".model")
     }
     live = {f"riot_ops/monitoring/{name}" for name in ("page.html", *(f"uplot/{name}" for name in UPLOT))}
-    assert others == live  # the page with its charts
+    templates = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.tmpl")}
+    assert len(templates) > 20, "those of riot-ops new"
+    assert others == live | templates  # the page with its charts
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in found if name.endswith(".py")} == source
     assert not [name for name in found if re.search(r"bench(?!$)|baseline|report/", name) and "streambench" not in name and "dspbench" not in name and "riotbench" not in name]  # fmt: skip

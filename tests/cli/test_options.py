@@ -96,6 +96,7 @@ TESTED_ELSEWHERE = {
     "checkpoint show --json": "cli/test_checkpoint.py::test_show_and_check",
     "--install-completion": "cli/test_main.py::test_bash_completes_commands_and_options",
     "--show-completion": "cli/test_main.py::test_bash_completes_commands_and_options",
+    "new --template": "cli/test_new.py::test_project_has_all_parts_and_no_marks",
     "doctor --port": "cli/test_doctor.py::test_port_that_is_taken_is_a_warning",
     "doctor --out": "cli/test_doctor.py::test_folders_that_cannot_be_written_fail",
     "doctor --json": "cli/test_doctor.py::test_this_environment_has_what_it_was_installed_with",

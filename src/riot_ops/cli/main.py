@@ -17,6 +17,7 @@ from riot_ops import __version__
 from riot_ops.cli import checkpoint as cli_checkpoint
 from riot_ops.cli import doctor as cli_doctor
 from riot_ops.cli import errors as cli_errors
+from riot_ops.cli import new as cli_new
 from riot_ops.cli import plan as cli_plan
 from riot_ops.cli import run as cli_run
 from riot_ops.cli import streams as cli_streams
@@ -49,6 +50,7 @@ try
                                       the same over a CSV file of yours
   riot-ops run --list                 the other applications
   riot-ops tasks                      all operators; riot-ops show KAL: one
+  riot-ops new my-project             write a project of your own, with tests
   riot-ops doctor                     whether this machine has what it needs
   riot-ops --help                     all commands"""
 
@@ -162,6 +164,7 @@ def show(
 
 app.command("plan", epilog=cli_plan.EXAMPLES)(cli_plan.plan)
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)
+app.command("new", epilog=cli_new.EXAMPLES)(cli_new.new)
 app.command("doctor", epilog=cli_doctor.EXAMPLES)(cli_doctor.doctor)
 app.command("warm", epilog=cli_warm.EXAMPLES)(cli_warm.warm)
 app.add_typer(cli_checkpoint.app, name="checkpoint")
