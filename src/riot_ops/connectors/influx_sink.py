@@ -155,12 +155,14 @@ class InfluxSink(HTTPConnection, BatchedSink):
         if stream == ERRORS_STREAM:
             made, tags, time = template("{stream}"), ERROR_TAGS, "event_time"
             fields = [n for n in names if n not in (*tags, time)]
-        named = batch
+        named, is_one = batch, False
         if "stream" not in names:
             named = batch.append_column("stream", pa.array([stream] * batch.num_rows, pa.string()))
+            is_one = batch.num_rows > 0 and not set(made.fields) - {"stream"}
+        measurements = made.render(named.slice(0, 1) if is_one else named)
         return encode_lines(
             batch,
-            made.render(named),
+            measurements[0] or "" if is_one else measurements,
             tags,
             fields,
             time,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from riot_ops.core.errors import RecordError, value_text
@@ -23,14 +22,13 @@ MAX_INTEGER = 2**63 - 1
 #: Texts that names and tags cannot hold: a reader takes a backslash before these, or at the end, for an escape.
 _AMBIGUOUS = re.compile(r"\\(?=[,= \\]|$)")
 _BREAKS = re.compile(r"[\n\r\x00]")
-_MEASUREMENT = str.maketrans({",": r"\,", " ": r"\ "})
-_KEY = str.maketrans({",": r"\,", " ": r"\ ", "=": r"\="})
-_TEXT = str.maketrans({'"': r"\"", "\\": r"\\"})
+#: Characters that get a backslash.
+_MEASUREMENT, _KEY, _TEXT = ", ", ", =", '\\"'
 
 
 def encode_lines(
     batch: pa.RecordBatch,
-    measurements: Sequence[str | None],
+    measurements: str | Sequence[str | None],
     tags: Sequence[str],
     fields: Sequence[str],
     time: str | None,
@@ -46,8 +44,8 @@ def encode_lines(
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-    measurements : sequence of str
-        The measurement of each record.
+    measurements : str, or sequence of str
+        The measurement of all records, or of each.
     tags, fields : sequence of str
         Columns.
     time : str or None
@@ -68,23 +66,46 @@ def encode_lines(
     >>> encode_lines(rows, ["air"], ["room"], ["n", "t", "note"], None).decode()
     'air,room=a\\ b n=7i,t=21.5,note="say \\"hi\\""\n'
     """
-    parts = [[_name(text, "measurement", row, _MEASUREMENT) for row, text in enumerate(measurements)]]
+    parts: list[Any] = []
+    if isinstance(measurements, str):
+        parts.append(_name(measurements, "measurement", 0, _MEASUREMENT))
+    else:
+        parts.append(_escaped(pa.array(measurements, pa.string()), "measurement", _MEASUREMENT))
     for tag in tags:
         key = _name(tag, "tag", None, _KEY)
-        texts = enumerate(_tag_texts(batch.column(tag)))
-        parts.append([f",{key}={_name(text, tag, row, _KEY)}" if text else "" for row, text in texts])
-    columns = [(_name(field, "field", None, _KEY), _values(batch.column(field), field, unsigned)) for field in fields]
-    times = [""] * batch.num_rows if time is None else _times(batch.column(time), DIVISORS[time_unit])
-    series = ["".join(one) for one in zip(*parts, strict=True)]
-    lines = []
-    for row, (head, stamp) in enumerate(zip(series, times, strict=True)):
-        written = ",".join([f"{key}={values[row]}" for key, values in columns if values[row] is not None])
-        if written:
-            lines.append(f"{head} {written}{stamp}\n")
-    return "".join(lines).encode()
+        parts.append(_escaped(_tag_texts(batch.column(tag)), tag, _KEY, f",{key}=").fill_null(""))
+    values = [
+        pc.binary_join_element_wise(f",{_name(field, 'field', None, _KEY)}=", texts, "").fill_null("")
+        for field, texts in ((field, _values(batch.column(field), field, unsigned)) for field in fields)
+    ]
+    if not values:
+        return b""
+    written = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*values, ""), 1)
+    times = "" if time is None else _times(batch.column(time), DIVISORS[time_unit])
+    lines = pc.binary_join_element_wise(*parts, " ", written, times, "\n", "")
+    kept = lines.filter(pc.not_equal(written, "")).cast(pa.binary())
+    return pc.binary_join(pa.ListArray.from_arrays([0, len(kept)], kept), b"")[0].as_py()  # type: ignore[no-any-return]
 
 
-def _name(text: str | None, what: str, row: int | None, escapes: dict[int, str]) -> str:
+def _escaped(texts: pa.Array, what: str, escaped: str, before: str = "") -> pa.Array:
+    """Escape measurements, or tags; RecordError for one that has no form. Tags that are empty become null."""
+    words = texts.dictionary_encode()
+    found: list[str | None] = []
+    for number, text in enumerate(words.dictionary.to_pylist()):
+        if text or what == "measurement":
+            try:
+                found.append(before + _name(text, what, 0, escaped))
+            except RecordError:
+                row = pc.index(words.indices, pa.scalar(number, words.indices.type)).as_py()
+                _name(text, what, row, escaped)
+        else:
+            found.append(None)
+    if what == "measurement" and texts.null_count:
+        _name(None, what, pc.index(texts.is_null(), pa.scalar(value=True)).as_py(), escaped)
+    return pa.array(found, pa.string()).take(words.indices)
+
+
+def _name(text: str | None, what: str, row: int | None, escaped: str) -> str:
     """Escape a measurement, a key or a tag; RecordError for a text that a reader would take for another."""
     where = "" if row is None else f" of record {row}"
     if not text:
@@ -100,60 +121,44 @@ def _name(text: str | None, what: str, row: int | None, escapes: dict[int, str])
         )
     if not text.isprintable() and _BREAKS.search(text):
         raise RecordError(f"{what}{where}: line protocol has no form for a line break, as in {value_text(text)}")
-    return text.translate(escapes)
+    for character in escaped:
+        text = text.replace(character, f"\\{character}")
+    return text
 
 
-def _tag_texts(column: pa.Array) -> list[str | None]:
+def _tag_texts(column: pa.Array) -> pa.Array:
     if types.is_boolean(column.type) or types.is_integer(column.type) or types.is_dictionary(column.type):
-        column = column.cast(pa.string())
-    return [None if v is None else _plain_text(v) for v in plain_column(column).to_pylist()]
+        return column.cast(pa.string())
+    return _texts(column)
 
 
-def _values(column: pa.Array, field: str, unsigned: bool) -> list[str | None]:
-    """Return the text of each value; None for those that are left out."""
+def _texts(column: pa.Array) -> pa.Array:
+    """Return values as text."""
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return column.cast(pa.string())
+    return pa.array([None if v is None else _plain_text(v) for v in plain_column(column).to_pylist()], pa.string())
+
+
+def _values(column: pa.Array, field: str, unsigned: bool) -> pa.Array:
+    """Return the text of each value; null for those that are left out."""
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     dtype = column.type
-    write: Callable[[Any], str | None]
-    if types.is_boolean(dtype):
-        write = _flag
-    elif types.is_unsigned_integer(dtype) and unsigned:
-        write = "{}u".format
-    elif types.is_integer(dtype) or types.is_duration(dtype):
-        write = _integer if types.is_uint64(dtype) else "{}i".format
-    elif types.is_float64(dtype):
-        write = _float
-    elif types.is_floating(dtype):  # the shortest text that gives the same number of its width
-        numbers = column.to_numpy(zero_copy_only=False)
-        return [str(v) if math.isfinite(v) else None for v in numbers.astype(np.float32)]
-    elif types.is_decimal(dtype):
-        write = str
-    else:
-        write = _quoted
-        if types.is_nested(dtype):
-            column = json_texts(column)
-    try:
-        return [None if v is None else write(v) for v in plain_column(column).to_pylist()]
-    except RecordError as error:
-        raise RecordError(f"field {field!r}: {error}") from None
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _integer(value: int) -> str:
-    if value > MAX_INTEGER:
-        raise RecordError(f"version 1 has no form for integers from 2^63 on, got {value}")
-    return f"{value}i"
-
-
-def _float(value: float) -> str | None:
-    return repr(value) if math.isfinite(value) else None
-
-
-def _quoted(value: Any) -> str:
-    return f'"{_plain_text(value).translate(_TEXT)}"'
+    if types.is_boolean(dtype) or types.is_decimal(dtype):
+        return column.cast(pa.string())
+    if types.is_integer(dtype) or types.is_duration(dtype):
+        if types.is_uint64(dtype) and not unsigned and (high := pc.max(column).as_py() or 0) > MAX_INTEGER:
+            raise RecordError(f"field {field!r}: version 1 has no form for integers from 2^63 on, got {high}")
+        suffix = "u" if types.is_unsigned_integer(dtype) and unsigned else "i"
+        return pc.binary_join_element_wise(plain_column(column).cast(pa.string()), suffix, "")
+    if types.is_floating(dtype):  # the shortest text that gives the same number of its width
+        if types.is_float16(dtype):
+            column = column.cast(pa.float32())
+        return pc.if_else(pc.is_finite(column), column, None).cast(pa.string())
+    texts = _texts(json_texts(column) if types.is_nested(dtype) else column)
+    for character, escape in (("\\", r"\\"), ('"', r"\"")):
+        texts = pc.replace_substring(texts, character, escape)
+    return pc.binary_join_element_wise('"', texts, '"', "")
 
 
 def _plain_text(value: Any) -> str:
@@ -164,10 +169,20 @@ def _plain_text(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _times(column: pa.Array, divisor: int) -> list[str]:
+def _times(column: pa.Array, divisor: int) -> pa.Array:
     per_unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
     scale = per_unit[column.type.unit] if types.is_timestamp(column.type) else None
     if scale is None:
         raise RecordError(f"the time has type {column.type} instead of a timestamp")
-    numbers = column.cast(pa.int64()).to_pylist()
-    return ["" if n is None else f" {n * scale // divisor}" for n in numbers]
+    numbers = column.cast(pa.int64())
+    try:
+        if scale >= divisor:
+            numbers = pc.multiply_checked(numbers, scale // divisor)
+        else:  # rounded down, before 1970 too
+            numbers = pa.array(
+                numbers.fill_null(0).to_numpy() // (divisor // scale), mask=numbers.is_null().to_numpy(False)
+            )
+        texts = numbers.cast(pa.string())
+    except pa.ArrowInvalid:  # beyond 64 bits
+        texts = pa.array([None if n is None else str(n * scale // divisor) for n in numbers.to_pylist()], pa.string())
+    return pc.binary_join_element_wise(" ", texts, "").fill_null("")

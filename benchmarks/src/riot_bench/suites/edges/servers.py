@@ -56,8 +56,8 @@ def influx_sink(quick: bool) -> Iterator[Pair]:
     batches, numbers = readings(n), itertools.count()
     with keeping_server() as url:
         tags = ("sensor_id", "obs_type")
-        sink = InfluxSink(url=url, database="plant", tags=tags, batch_size=INFLUX_ROWS)
-        sink = sink.bind({STREAM: batches[0].schema})
+        given = InfluxSink(url=url, database="plant", tags=tags, batch_size=INFLUX_ROWS)
+        sink = given.bind({STREAM: batches[0].schema})
         sink.identify("bench")
 
         def points() -> object:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -163,7 +164,7 @@ def iceberg_sink(quick: bool) -> Iterator[Pair]:
         catalog.create_table("theirs.readings", rows.schema)
 
         def newest(name: str) -> pa.Table:
-            table = catalog.load_table(name)
+            table: Any = catalog.load_table(name)
             snapshot = table.current_snapshot()
             added = next(m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id)
             files = [e.data_file.file_path.removeprefix("file://") for e in added.fetch_manifest_entry(table.io)]
