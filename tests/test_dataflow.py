@@ -186,7 +186,7 @@ def test_streams_are_shown_with_step_key_and_frame():
     keyed = stream.key_by("device", "kind")
     assert repr(stream) == f"<Stream {stream.id!r} of the dataflow {stream.flow.name!r}>"
     assert repr(stream.key_by()).endswith("by no field>") and "by 'device', 'kind'>" in repr(keyed)
-    assert repr(keyed.window(3)) == f"<WindowedStream of {keyed!r}, Count(size=3, partial=False)>"
+    assert repr(keyed.window(3)) == "<WindowedStream of 'readings', by 'device', 'kind', Count(size=3)>"
 
 
 def test_expression_is_no_function_of_map():

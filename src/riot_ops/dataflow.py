@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeAlias, overload
 import pyarrow as pa
 
 from riot_ops import tasks
+from riot_ops.core.display import html_display, html_table, operator_text
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import snake_case
@@ -393,6 +394,17 @@ class Stream:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {' | '.join(map(repr, self.nodes))} of the dataflow {self.flow.name!r}>"
 
+    def _repr_html_(self) -> str:
+        """Return the task and the fields of the stream."""
+        schema = self.flow.infer_schemas([]).get(self.id)
+        made = [task for node in self.nodes if (task := self.flow.nodes[node].task) is not None]
+        fields = [] if schema is None else [[f.name, str(f.type), "" if f.nullable else "never null"] for f in schema]
+        return html_display(
+            repr(self),
+            "; ".join(operator_text(task, 300) for task in made),
+            html_table(fields, ["field", "type", ""]) if fields else "",
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class KeyedStream(Stream):
@@ -596,7 +608,11 @@ class WindowedStream:
         return self.stream.apply(task, id)
 
     def __repr__(self) -> str:
-        return f"<WindowedStream of {self.stream!r}, {self.frame!r}>"
+        by = ", ".join(map(repr, self.stream.by)) or "no field"
+        return f"<WindowedStream of {self.stream.id!r}, by {by}, {operator_text(self.frame)}>"
+
+    def _repr_html_(self) -> str:
+        return html_display(repr(self), ".agg(…) appends the aggregates of each window")
 
 
 def _named_outputs(

@@ -12,12 +12,14 @@ from typing import Any
 from riot_ops.core.errors import escape_control, excerpt
 
 __all__ = [
+    "WIDTH",
     "Markup",
     "cell_html",
     "cell_text",
     "fields_text",
     "html_display",
     "html_table",
+    "operator_html",
     "operator_text",
     "text_table",
     "wrapped",
@@ -27,6 +29,8 @@ __all__ = [
 WIDTH = 80
 #: Characters of a value, and items of a list or fields of a struct, that are shown.
 MAX_VALUE, MAX_ITEMS = 60, 5
+#: Characters of a parameter of a task.
+MAX_PARAMETER = 300
 
 #: Text and lines have the colour of the notebook's theme, some paler, and nothing has a background.
 STYLE = (
@@ -105,8 +109,7 @@ def operator_text(operator: Any, length: int = MAX_VALUE) -> str:
     parts = []
     for field in dataclasses.fields(operator):
         value = getattr(operator, field.name)
-        default = field.default_factory() if callable(field.default_factory) else field.default
-        if field.repr and not _equal(value, default):
+        if field.repr and not _equal(value, _default(field)):
             parts.append(f"{field.name}={_parameter_text(value)}")
     return excerpt(escape_control(f"{type(operator).__name__}({', '.join(parts)})"), length)
 
@@ -128,6 +131,28 @@ def _equal(value: Any, default: Any) -> bool:
         return bool(type(value) is type(default) and value == default)
     except Exception:  # a user's __eq__ may raise, or return no truth
         return False
+
+
+def operator_html(operator: Any) -> str:
+    """Return a task's name, the first line of its description and its parameters, as a notebook shows them."""
+    rows = []
+    for field in dataclasses.fields(operator):
+        if not field.repr:
+            continue
+        value, default = getattr(operator, field.name), _default(field)
+        shown = excerpt(_parameter_text(value), MAX_PARAMETER)
+        if default is dataclasses.MISSING or _equal(value, default):
+            rows.append([field.name, shown, ""])
+        else:
+            rows.append([field.name, shown, f"default {excerpt(_parameter_text(default), MAX_PARAMETER)}"])
+    described = (type(operator).__doc__ or "").strip().partition("\n")[0]
+    return html_display(
+        type(operator).__name__, described, html_table(rows, ["parameter", "value", ""]) if rows else ""
+    )
+
+
+def _default(field: Any) -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def text_table(

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.clock import Clock, Ticks
+from riot_ops.core.display import operator_html, operator_text, wrapped
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.parameters import Duration, Names, as_timedelta, check_parameters, parameters_to_json, snake_case
@@ -140,6 +141,8 @@ class Operator(ABC):
         super().__init_subclass__(**options)
         if "output_schema" in cls.__dict__:
             cls.output_schema = cache_last_schema(cls.output_schema)  # type: ignore[assignment, method-assign]
+        if not {"__repr__", "_repr_pretty_"} & cls.__dict__.keys():
+            cls._repr_pretty_ = _print_pretty  # type: ignore[assignment, method-assign]  # before the __repr__ that dataclass adds
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -209,6 +212,16 @@ class Operator(ABC):
         """How much of the input before a result it depends on; None, the default of tasks with state: all of it."""
         return Lookback()
 
+    # -- displays ------------------------------------------------------------------------------
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the parameters that are not the defaults, in a terminal of IPython."""
+        _print_pretty(self, printer, cycle)
+
+    def _repr_html_(self) -> str:
+        """Return the purpose of the task and its parameters."""
+        return operator_html(self)
+
     # -- parameters as data --------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,6 +235,10 @@ class Operator(ABC):
     def replace(self, **parameters: Any) -> Self:
         """Return a copy with other parameters."""
         return dataclasses.replace(self, **parameters)
+
+
+def _print_pretty(operator: Operator, printer: Any, cycle: bool) -> None:
+    printer.text("\n".join(wrapped(operator_text(operator, 4000), "  ", max_lines=20)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from riot_ops.core.display import html_display, html_table
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, emits_per_batch
 from riot_ops.core.schema import ERRORS_STREAM
@@ -74,7 +75,7 @@ class Stage:
         return any(isinstance(step.operator, Renumber) or emits_per_batch(step.operator) for step in self.steps)
 
 
-@dataclass
+@dataclass(repr=False)
 class Plan:
     """The stages of a dataflow and the target of each stream.
 
@@ -110,26 +111,50 @@ class Plan:
             found[place - 1].append(stage)
         return found
 
-    def __str__(self) -> str:
-        lines = [f"dataflow {self.name!r}: {len(self.stages)} stages, {len(self.shuffles)} shuffles"]
+    def __repr__(self) -> str:
+        lines = [self._title()]
         for stage in self.stages:
-            where = (
-                "at the source"
-                if stage.index == 0
-                else ("by " + ", ".join(stage.partition) if stage.partition else "in one bucket")
-            )
-            limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
-            lines.append(f"stage {stage.index} ({where}{limit})")
-            for step in stage.steps:
-                if isinstance(step.operator, (IngestStep, Renumber, WatermarkGenerator)):
-                    continue  # belongs to its source, or to its readers
-                kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
-                inputs = ", ".join(stream.partition("@")[0] for stream in step.inputs)
-                lines.append(f"  {step.id} <- {inputs}  [{kind}]")
-            to_sinks = sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
-            if to_sinks:
+            lines.append(f"stage {stage.index} ({_place(stage)})")
+            for step in _shown_steps(stage):
+                lines.append(f"  {step.id} <- {_inputs(step)}  [{_kind(step)}]")
+            if to_sinks := self._to_sinks(stage):
                 lines.append(f"  => sink: {', '.join(to_sinks)}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for stage in self.stages:
+            found = [[step.id, _inputs(step), _kind(step)] for step in _shown_steps(stage)]
+            if to_sinks := self._to_sinks(stage):
+                found.append(["to sinks", ", ".join(to_sinks), ""])
+            place = f"{stage.index}: {_place(stage)}"
+            rows += [[place if not i else "", *row] for i, row in enumerate(found or [["", "", ""]])]
+        return html_display(self._title(), html_table(rows, ["stage", "step", "reads", ""]))
+
+    def _title(self) -> str:
+        return f"dataflow {self.name!r}: {len(self.stages)} stages, {len(self.shuffles)} shuffles"
+
+    def _to_sinks(self, stage: Stage) -> list[str]:
+        return sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
+
+
+def _place(stage: Stage) -> str:
+    by = "by " + ", ".join(stage.partition) if stage.partition else "in one bucket"
+    limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
+    return ("at the source" if stage.index == 0 else by) + limit
+
+
+def _shown_steps(stage: Stage) -> list[Step]:
+    """Return the steps of a stage without those that belong to a source, or to their readers."""
+    return [step for step in stage.steps if not isinstance(step.operator, (IngestStep, Renumber, WatermarkGenerator))]
+
+
+def _inputs(step: Step) -> str:
+    return ", ".join(stream.partition("@")[0] for stream in step.inputs)
+
+
+def _kind(step: Step) -> str:
+    return "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
 
 
 def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.core.display import WIDTH, html_display, html_table, wrapped
+
 __all__ = ["Latency", "Stability", "Summary", "growth", "jitter", "quantiles", "stability"]
 
 POINTS = 8
@@ -192,6 +194,22 @@ class Summary:
         reasons = ", ".join(f"{name} {n:,}" for name, n in sorted(found.items(), key=lambda item: -item[1]))
         return f"the step {step!r} rejected {rejected:,} of {taken:,} records ({reasons}): see the stream errors"
 
+    def _repr_html_(self) -> str:
+        return html_display(*self.html_parts())
+
+    def html_parts(self) -> list[str]:
+        """Return the parts of its display in a notebook."""
+        title, *_ = repr(self).splitlines()
+        reasons = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))
+        return [
+            title,
+            html_table([[name, f"{n:,}"] for name, n in self.rows.items()], ["stream", "records"], numbers=[1]),
+            html_table([[name, f"{n:,}"] for name, n in reasons], ["rejected for", "records"], numbers=[1])
+            if reasons
+            else "",
+            repr(self.latency) if self.latency.blocks() else "",
+        ]
+
     def __repr__(self) -> str:
         speed = f" ({self.throughput:,.0f}/s)" if self.throughput else ""
         lines = [f"{self.messages:,} messages in {_format_duration(self.seconds)}{speed}"]
@@ -204,7 +222,7 @@ class Summary:
             lines[-1] += "  " + ", ".join(f"{reason} {n:,}" for reason, n in found)
         if self.latency.blocks():
             lines.append(f"  {self.latency!r}")
-        return "\n".join(lines)
+        return "\n".join(part for line in lines for part in (wrapped(line, "    ") if len(line) > WIDTH else [line]))
 
     @property
     def errors(self) -> int:

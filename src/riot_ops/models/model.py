@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Literal, Self
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from riot_ops.core.display import html_display, html_table, wrapped
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 
@@ -21,6 +23,8 @@ FORMAT: Literal["riot_ops.model/1"] = "riot_ops.model/1"
 MAX_BYTES = 64 * 2**20
 #: Maximum number of inputs, and of classes.
 MAX_NAMES = 10_000
+#: Inputs that the text of a model, and its display in a notebook, name.
+MAX_SHOWN, HTML_SHOWN = 4, 30
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", dict=True):
@@ -73,6 +77,27 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         check_finite("metrics", self.metrics.values())
 
+    def __repr__(self) -> str:
+        return "\n".join(wrapped(f"{type(self).__name__} {self._text()}", "  "))
+
+    def _text(self) -> str:
+        inputs = ", ".join(self.inputs[:MAX_SHOWN]) + (", …" if len(self.inputs) > MAX_SHOWN else "")
+        metrics = "".join(f"; {name} {value:.4g}" for name, value in self.metrics.items())
+        return f"of {self.target!r} from {len(self.inputs):,} inputs ({inputs}); {self.rows:,} training rows{metrics}"
+
+    def _repr_html_(self) -> str:
+        span = [_time_text(ms) for ms in (self.start_ms, self.end_ms) if ms]
+        inputs = ", ".join(self.inputs[:HTML_SHOWN]) + (", …" if len(self.inputs) > HTML_SHOWN else "")
+        rows = [
+            ["target", self.target],
+            ["inputs", f"{len(self.inputs):,}: {inputs}"],
+            ["training rows", f"{self.rows:,}"],
+            *([["training data", " to ".join(span)]] if span else []),
+            *([["trained by", self.made_by]] if self.made_by else []),
+            *([name, f"{value:.6g}"] for name, value in self.metrics.items()),
+        ]
+        return html_display(type(self).__name__, html_table(rows))
+
     def to_bytes(self) -> bytes:
         """Encode the JSON form; equal models have equal bytes."""
         return msgspec.json.encode(self)
@@ -96,6 +121,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if rows.ndim != 2 or rows.shape[1] != len(self.inputs):
             raise ModelError(f"expected rows of {len(self.inputs)} inputs, got an array of shape {rows.shape}")
         return readonly(rows)
+
+
+def _time_text(ms: int) -> str:
+    try:
+        return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms):%Y-%m-%d %H:%M}"
+    except OverflowError:
+        return f"{ms:,} ms"
 
 
 class _Kind(msgspec.Struct):

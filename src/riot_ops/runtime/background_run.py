@@ -20,6 +20,7 @@ from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.binding import ReadableStreams
 from riot_ops.runtime.local import Job, prepare
 from riot_ops.runtime.restart import RestartReport
+from riot_ops.runtime.run_display import DisplayedRun
 
 __all__ = ["Run", "launch"]
 
@@ -37,7 +38,7 @@ def launch(flow: Graph, source: Any = None, **options: Any) -> Run:
     return Run(prepare(flow, source, **options))
 
 
-class Run(ReadableStreams):
+class Run(ReadableStreams, DisplayedRun):
     """A dataflow that runs in the background of this process.
 
     ``run["avg"]`` is the table of the records so far of a stream that ends in memory or in Parquet files. As a context

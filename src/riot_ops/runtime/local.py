@@ -19,10 +19,11 @@ import pyarrow as pa
 from riot_ops.core.backoff import MAX_SECONDS
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, duration_seconds
+from riot_ops.core.display import cell_text, html_display, html_table
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
-from riot_ops.core.sink import FanOutWriter, Sink
+from riot_ops.core.sink import FanOutWriter, MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
@@ -66,6 +67,8 @@ SMALL_PAUSE_S = 0.1
 #: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
 #: memory than a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
 MAX_STEP_ROWS, FIRST_ROWS = 4 * BATCH_SIZE, 16_384
+#: Records of each stream that a notebook shows.
+SHOWN_ROWS = 5
 #: A source that gives no records for so long within a range may be blocked.
 BLOCKED_SECONDS = 1.0
 
@@ -94,6 +97,17 @@ class Result(ReadableStreams):
 
     def __repr__(self) -> str:
         return f"{self.flow.name}: {self.summary!r}"
+
+    def _repr_html_(self) -> str:
+        """Return the counts, and the first records of the streams that are in memory."""
+        tables = []
+        for stream, targets in self.routes.items():
+            if any(type(self.sinks[name]) is MemorySink for name in targets) and self.summary.rows.get(stream):
+                first = self[stream].slice(0, SHOWN_ROWS)
+                rows = [[cell_text(value, 40) for value in row.values()] for row in first.to_pylist()]
+                tables.append(html_table(rows, first.column_names, caption=f"{stream}, first {len(rows)} records"))
+        title, *parts = self.summary.html_parts()
+        return html_display(f"{self.flow.name}: {title}", *parts, *tables)
 
 
 class RunInterruptedError(KeyboardInterrupt):

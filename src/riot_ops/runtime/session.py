@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type, is_text
+from riot_ops.core.display import cell_text, html_display, html_table, operator_text, wrapped
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import is_ordinal
@@ -22,6 +23,9 @@ from riot_ops.runtime.operator_calls import apply_stateless
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
+
+#: Rejected records that a notebook shows, the newest ones.
+SHOWN = 5
 
 
 def _exact_kind(value: Any) -> pa.DataType:
@@ -196,6 +200,18 @@ class Session:
         other = KeyedState(self._state.task)
         other.restore(data, " to merge")
         self._state.merge(other)
+
+    def __repr__(self) -> str:
+        return "\n".join([*wrapped(operator_text(self.task, 1000), "  ", "Session of "), f"  {self._counts()}"])
+
+    def _repr_html_(self) -> str:
+        rows = [[cell_text(error[name]) for name in ("reason", "message", "raw")] for error in self.errors[-SHOWN:]]
+        rejected = html_table(rows, ["rejected", "message", "record"]) if rows else ""
+        return html_display(f"Session of {operator_text(self.task, 1000)}", self._counts(), rejected)
+
+    def _counts(self) -> str:
+        keys = "no state" if self._state is None else f"keys in state: {self._state.index.size:,}"
+        return f"{keys}, records rejected: {len(self.errors):,}"
 
     def _collect(self) -> None:
         for batch in self._dead.take():

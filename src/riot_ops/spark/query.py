@@ -32,6 +32,7 @@ from riot_ops.measure.probe import Probe
 from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.binding import ReadableStreams, end_sinks
 from riot_ops.runtime.restart import RestartReport
+from riot_ops.runtime.run_display import DisplayedRun
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.exceptions import Py4JError, find_cause
@@ -77,7 +78,7 @@ class QuerySetup:
         return SinkRoutes(self.routes, {**self.sinks, **self.driver_sinks}, self.flow.result_ordinals(), self.base)
 
 
-class Query(ReadableStreams):
+class Query(ReadableStreams, DisplayedRun):
     """A running dataflow on Spark.
 
     Attributes
@@ -253,6 +254,11 @@ class Query(ReadableStreams):
 
     def __bool__(self) -> bool:
         return True  # also a query none of whose streams can be read
+
+    def __repr__(self) -> str:
+        active = self.active
+        state = "running" if active else "ended" if self._error_type() is None else "failed"
+        return f"{self.flow.name} ({state}): {self.poll()!r}"
 
     def _new_progress(self) -> list[dict[str, Any]]:
         """Return Spark's reports of micro-batches since the last call."""
