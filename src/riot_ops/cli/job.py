@@ -73,6 +73,8 @@ RUN_ARTIFACTS = (
 #: Options that say how to read the broker of ``--mqtt``.
 MQTT_OPTIONS = ("topic", "client_id", "ca_file", "certificate", "private_key")
 
+#: Spark's own page, for reading; the session serves it on loopback.
+UI_SETTINGS = {"spark.ui.enabled": "true", "spark.ui.killEnabled": "false"}
 #: What an interrupted run says that has committed nothing.
 NONE_KEPT = "no results of this run are kept"
 
@@ -515,7 +517,8 @@ class Job:
         def start() -> tuple[Any, Any]:
             from riot_ops.spark import session
 
-            spark = session(cores=self.cores)
+            settings = {"settings": UI_SETTINGS} if self._page.served else {}  # the page links to it
+            spark = session(cores=self.cores, **settings)
             query = flow.start(
                 spark,
                 source=source,

@@ -78,6 +78,11 @@ class LivePage:
         """Whether a page or a report was asked for."""
         return self._server is not None or self._file is not None
 
+    @property
+    def served(self) -> bool:
+        """Whether the page is served."""
+        return self._server is not None
+
     @contextlib.contextmanager
     def watch(self, run: Watchable) -> Iterator[None]:
         """Show a run during a block, and write the report at its end, however it ends."""

@@ -24,6 +24,8 @@ __all__ = ["Monitor", "Watchable"]
 MAX_REJECTED, MAX_RECORDS, MAX_TEXT = 50, 200, 500
 #: Lines of a box of the diagram, which the page fills: records, time, and what is wrong.
 NOTE = "–", " ", " "
+#: How far rates go back, if not to the look before: counts of micro-batches come in jumps.
+RATE_SECONDS = {"spark": 5.0}
 #: Room in the diagram for the figures of an edge.
 EDGE_WIDTH = 80
 #: The largest whole number that a browser keeps exactly.
@@ -47,7 +49,8 @@ class Watchable(Protocol):
 class Monitor(Watcher):
     """Looks at a running dataflow each second, until it ends, and keeps what it saw.
 
-    It reads counts that the run keeps anyway, and samples of the newest records. Rates are those since the look before.
+    It reads counts that the run keeps anyway, and samples of the newest records. Rates are those since the look before,
+    on Spark of five seconds.
 
     Parameters
     ----------
@@ -82,6 +85,7 @@ class Monitor(Watcher):
         self._rejected: deque[dict[str, Any]] = deque(maxlen=MAX_REJECTED)
         self._records: dict[str, deque[dict[str, Any]]] = {}
         self._last_rows: dict[str, str] = {}  # the last sampled row of each stream
+        self._looks: deque[dict[str, Any]] = deque()  # those that rates go back to
         self._before: dict[str, Any] | None = None
         self._diagram = svg(run.flow, dict.fromkeys(run.flow.nodes, NOTE), gap_x=EDGE_WIDTH)
         super().__init__(f"the dataflow {run.flow.name!r}", every)
@@ -103,6 +107,9 @@ class Monitor(Watcher):
         now = time.time()
         look: dict[str, Any] = {"status": status, "rejected_records": [], "records": {}}
         self._take_records(newest, now, look)
+        while len(self._looks) > 1 and self._looks[0]["time"] < now - RATE_SECONDS.get(status["runner"], 0.0):
+            self._looks.popleft()
+        self._before = self._looks[0] if self._looks else None
         before = self._before or {**status, "time": now}
         seconds = max(now - before["time"], 1e-9)
 
@@ -126,10 +133,10 @@ class Monitor(Watcher):
             **memory,
             "parts_ms": self._parts(),
         }
-        self._before = {**status, "time": now}
+        self._looks.append({**status, "time": now})
         return look, {
             "diagram": self._diagram,
-            "spark_ui": self._spark_ui(),
+            "spark_ui": getattr(self._run, "spark_ui", None),
             "rejected_records": list(self._rejected),
             "records": {stream: list(found) for stream, found in self._records.items()},
         }
@@ -186,12 +193,6 @@ class Monitor(Watcher):
                 }
             )
         return found
-
-    def _spark_ui(self) -> str | None:
-        """Return the address of Spark's own page about the query."""
-        streaming = getattr(self._run, "streaming", None)
-        context = getattr(getattr(streaming, "_spark", None), "sparkContext", None)
-        return getattr(context, "uiWebUrl", None)
 
     def _parts(self) -> dict[str, Any] | None:
         """Return Spark's times of the last micro-batch."""

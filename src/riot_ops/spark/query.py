@@ -91,6 +91,8 @@ class Query(ReadableStreams, DisplayedRun):
         Number (``batch``), messages and Spark's ``durations_ms`` of each micro-batch so far.
     restart : RestartReport or None
         What ``restart="compatible"`` has kept of the checkpoint; None if there was nothing to continue.
+    spark_ui : str or None
+        Address of Spark's own page; None if the session has none, as by default (``spark.ui.enabled``).
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Query(ReadableStreams, DisplayedRun):
         self.streaming = streaming
         self.summary: Summary = Summary()
         self.micro_batches: list[dict[str, Any]] = []
+        self.spark_ui = _ui_address(setup.checkpoint.session)
         self._setup = setup
         self._ends = list(setup.ends)
         self._lock = lock
@@ -375,6 +378,13 @@ class Query(ReadableStreams, DisplayedRun):
             "before its sources had ended: through Spark itself, or by the end of its session; "
             f"start it again to go on from its checkpoint ({self._setup.checkpoint.folder})"
         )
+
+
+def _ui_address(session: Any) -> str | None:
+    with contextlib.suppress(Py4JError, PySparkException):
+        context = getattr(session, "sparkContext", None)  # not over Spark Connect
+        return None if context is None else context.uiWebUrl
+    return None
 
 
 def _stop_when_idle(streaming: Any) -> None:
