@@ -517,8 +517,8 @@ class Job:
         def start() -> tuple[Any, Any]:
             from riot_ops.spark import session
 
-            settings = {"settings": UI_SETTINGS} if self._page.served else {}  # the page links to it
-            spark = session(cores=self.cores, **settings)
+            options: dict[str, Any] = {"settings": UI_SETTINGS} if self._page.served else {}  # the page links to it
+            spark = session(cores=self.cores, **options)
             query = flow.start(
                 spark,
                 source=source,

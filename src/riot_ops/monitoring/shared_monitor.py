@@ -56,7 +56,7 @@ class SharedMonitor(Watcher):
     >>> with SharedMonitor(manager) as monitor:
     ...     status = monitor.state()["status"]
     >>> status["steps"], status["steps_alone"]
-    (4, 6)
+    (3, 6)
     """
 
     kind = "shared"

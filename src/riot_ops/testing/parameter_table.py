@@ -398,7 +398,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "router": ("Callable[[RecordBatch], Any]", "Function that gives the instance of each record."),
     "row": ("str", "Template of the row key."),
     "rows": ("Any", "The records of a source."),
-    "run": ("Watchable", "A dataflow that runs."),
+    "run": ("Watchable or Manager", "A dataflow, or the manager of shared ones, that runs."),
     "samples": ("int", "Maximum number of latencies that are kept."),
     "sasl_mechanism": (
         "'PLAIN' or 'SCRAM-SHA-256' or 'SCRAM-SHA-512' or 'OAUTHBEARER' or 'GSSAPI'",
