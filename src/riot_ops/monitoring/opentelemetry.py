@@ -28,9 +28,9 @@ def export_metrics(
 ) -> Monitor | SharedMonitor:
     """Offer the metrics of a run, or of shared dataflows, to OpenTelemetry.
 
-    They have the names of ``/metrics`` (``docs/howto/live.md``) with a dot after the prefix, and the unit beside it, from
-    which exporters to Prometheus make the same names; labels are attributes. Readers and exporters are those of the provider. The values
-    are those of the monitor's last look.
+    They have the names of ``/metrics`` (``docs/howto/live.md``) with a dot after the prefix, and the unit beside it,
+    from which exporters to Prometheus make the same names; labels are attributes. Readers and exporters are those of
+    the provider. The values are those of the monitor's last look.
 
     Parameters
     ----------
