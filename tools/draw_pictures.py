@@ -164,12 +164,12 @@ def overview() -> Picture:
 
 
 def page_names(page: str) -> dict[str, Any]:
-    """Return the names that the examples of a page define, those about matplotlib left out."""
+    """Return the names that the examples of a page define, as far as the first plot."""
     names: dict[str, Any] = {}
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         for example in doctest.DocTestParser().get_examples(text):
-            if "matplotlib" in example.source:
+            if "savefig" in example.source:
                 break
             exec(compile(example.source, page, "single"), names)
         names["lines"] = Path("soil.csv").read_text(encoding="utf-8").splitlines()[1:]

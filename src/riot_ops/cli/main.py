@@ -49,7 +49,7 @@ try
   riot-ops run stats --input my.csv --format csv --time time --key device
                                       the same over a CSV file of yours
   riot-ops run --list                 the other applications
-  riot-ops tasks                      all operators; riot-ops show KAL: one
+  riot-ops tasks                      all tasks; riot-ops show KAL: one
   riot-ops new my-project             write a project of your own, with tests
   riot-ops doctor                     whether this machine has what it needs
   riot-ops --help                     all commands"""
