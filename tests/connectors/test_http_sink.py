@@ -183,7 +183,7 @@ def test_client_certificates(certificates, files):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "alert certificate required.*check ca_file= and certificate="),
+        ({}, "TLS fails: .*check ca_file= and certificate="),
         ({"certificate": ("other", "both.pem")}, "check ca_file= and certificate="),
         ({"certificate": ("own", "server.crt"), "private_key": ("other", "server.key")}, "server.crt and .*server.key cannot be used.*belong together"),
         ({"certificate": ("own", "server.crt")}, "server.crt cannot be used.*private_key must be in PEM"),
