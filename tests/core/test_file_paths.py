@@ -136,7 +136,7 @@ def test_files_of_a_bucket(monkeypatch):
 @pytest.mark.long
 def test_settings_of_a_source_reach_its_store_and_are_not_shown(monkeypatch, tmp_path, caplog):
     with Moto() as moto:
-        settings = {name.lower(): value for name, value in moto.settings().items()}
+        settings = moto.storage_options()
         for name in moto.settings():
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("PLANT_KEY", "never-shown-key")

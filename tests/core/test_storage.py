@@ -46,7 +46,11 @@ def test_what_is_no_address_is_refused_by_name(url, message):
 @pytest.mark.parametrize(
     ("place", "options", "message"),
     [
-        ("s3://bucket/x", {"azure_storage_key": "k"}, "is no setting of s3: addresses; they are aws_access_key_id, "),
+        (
+            "s3://bucket/x",
+            {"azure_storage_key": ro.Secret("k")},
+            "is no setting of s3: addresses; they are aws_access_key_id, ",
+        ),
         ("s3://bucket/x", {"aws_region": 1}, "storage_options['aws_region'] must be a text, or a Secret"),
         ("s3://bucket/x", ["aws_region"], "storage_options must be a mapping of name to text or Secret, got list"),
         ("out", {"aws_region": "x"}, "storage_options are for object stores, and folder is the path"),
@@ -251,6 +255,38 @@ def test_refusals_end_a_run_before_it_reads(proxy, fault, remedy):
 def test_missing_bucket_ends_a_run_at_its_start(proxy):
     with pytest.raises(ConnectorError, match=r"s3://no-such-bucket/.*create the bucket or container, or correct the"):
         flow().run(rows(1), out="s3://no-such-bucket/out")
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("s3://bucket/x", "aws_secret_access_key"),
+        ("s3://bucket/x", "AWS_SESSION_TOKEN"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure_storage_key"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure_storage_account_key"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure_storage_sas_token"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure_storage_connection_string"),
+        ("abfss://c@a.dfs.core.windows.net/x", "azure_client_secret"),
+        ("sftp://host/x", "passphrase"),
+    ],
+)
+def test_secrets_as_texts_are_refused_and_not_shown(address, name):
+    word = "pa55-never-shown"
+    ends = [ro.ParquetSink, ro.CSVSink, ro.JSONLinesSink, ro.read, ro.streams.replay]
+    if not address.startswith("sftp"):
+        ends += [ro.connectors.DeltaSink, ro.connectors.DeltaSource]
+    for end in ends:
+        with pytest.raises(
+            ConfigError, match=rf"storage_options\['{name}'\] must be a secret: give Secret.env"
+        ) as found:
+            end(address, storage_options={name: word})
+        assert word not in str(found.value)
+
+
+def test_settings_that_are_no_secrets_are_texts():
+    ro.ParquetSink("s3://bucket/x", storage_options={"aws_access_key_id": "me", "aws_endpoint_url": "http://h"})
+    ro.ParquetSink("gs://bucket/x", storage_options={"google_application_credentials": "/etc/key.json"})
+    ro.connectors.DeltaSink("s3://bucket/x", storage_options={"aws_container_credentials_relative_uri": "/v2"})
 
 
 @pytest.mark.integration

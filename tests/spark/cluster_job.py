@@ -142,7 +142,7 @@ def windows(cluster: SparkCluster, spark, folder: Path) -> None:
     flow = ro.dataflows.yahoo_streaming()
     wanted = flow.run(source)["campaigns"]
     with Store(cluster.host) as store:
-        sink = ro.ParquetSink(f"{store.bucket()}/windows", storage_options=store.settings())
+        sink = ro.ParquetSink(f"{store.bucket()}/windows", storage_options=store.storage_options())
         query = flow.start(spark, source, sinks=sink, checkpoint=cluster.shared / "windows", max_records=500)
         query.wait(WAIT)
         found = query["campaigns"].select(wanted.column_names)

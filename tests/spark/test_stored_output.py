@@ -62,8 +62,7 @@ def test_repeated_tasks_replace_their_files(seed):
 def test_workers_read_and_write_the_store_and_a_restart_continues(spark, tmp_path):
     with Moto() as moto:
         # the workers of this session do not have them in their environment
-        settings = {name.lower(): value for name, value in moto.settings().items()}
-        settings["aws_secret_access_key"] = ro.Secret(moto.secret_key)
+        settings = moto.storage_options()
         bucket = moto.create_bucket("spark-output")
         days, kept = (Address.of(f"{bucket}/{name}", settings) for name in ("days", "out/kept"))
 
@@ -110,7 +109,7 @@ def test_workers_on_this_machine_have_the_environment_of_the_session(tmp_path):
     """
     with Moto() as moto:
         bucket = moto.create_bucket("inherited")
-        settings = {name.lower(): value for name, value in moto.settings().items()}
+        settings = moto.storage_options()
         (Address.of(f"{bucket}/days", settings) / "a.parquet").write(parquet_bytes(0, 20))
         done = subprocess.run(
             [sys.executable, "-c", script, bucket, str(tmp_path / "checkpoint")],

@@ -21,10 +21,13 @@ __all__ = [
 
 #: Parts of the names of settings with a secret, and ends of names that have such a part, but hold none.
 _SECRET_NAME = re.compile(
-    r"(?i)passw|secret|token|credential|authorization|cookie|(account|api|access|shared)[-_.]?key(?![-_]id)"
+    r"(?i)passw|passphrase|secret|token|credential|authorization|cookie"
+    r"|(account|api|access|master|shared|storage)[-_.]?key(?![-_]id)"
     r"|connection[-_]string"
 )
-_PLAIN_NAME = re.compile(r"(?i)[-_.](at|enabled|expiry|file|id|loading|path|timeout|type|ttl|uri|url)$|[-_]ms$")
+_PLAIN_NAME = re.compile(
+    r"(?i)^google_application_credentials$|[-_.](at|enabled|expiry|file|id|loading|path|timeout|type|ttl|uri|url)$|[-_]ms$"
+)
 _HOW = "give Secret.env('NAME') or Secret('...')"
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
 from riot_ops.core.paths import local_path, scheme_of
-from riot_ops.core.secret import Secret
+from riot_ops.core.secret import Secret, names_secret
 
 __all__ = ["Address", "StoredFile", "check_storage_options", "is_address", "open_place"]
 
@@ -87,10 +87,14 @@ DEFAULT_REMEDY = "check the address, the settings of the store (storage_options)
 
 
 def check_storage_options(options: Any) -> dict[str, str | Secret]:
-    """Return the settings of a store if they are texts and secrets by name; an error shows no value.
+    """Return the settings of a store if they are texts, and secrets where they must be; an error shows no value.
 
     >>> check_storage_options({"aws_region": "eu-central-1"})
     {'aws_region': 'eu-central-1'}
+    >>> check_storage_options({"aws_secret_access_key": "pa55"})
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: storage_options['aws_secret_access_key'] must be a secret: give Secret.env('NAME')
+    or Secret('...')
     """
     if not isinstance(options, Mapping):
         raise ConfigError(f"storage_options must be a mapping of name to text or Secret, got {type(options).__name__}")
@@ -100,6 +104,8 @@ def check_storage_options(options: Any) -> dict[str, str | Secret]:
                 f"storage_options[{name!r}] must be a text, or a Secret for what must not be shown, "
                 f"got {type(value).__name__}"
             )
+        if isinstance(value, str) and names_secret(name):
+            raise ConfigError(f"storage_options[{name!r}] must be a secret: give Secret.env('NAME') or Secret('...')")
     return dict(options)
 
 

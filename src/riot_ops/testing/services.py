@@ -22,6 +22,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.secret import Secret
 
 __all__ = ["Azurite", "GCSEmulator", "Mosquitto", "Moto", "Postgres", "Service", "Tansu", "free_port"]
 
@@ -420,6 +421,11 @@ class Moto(Service):
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_REGION": self.region,
         }
+
+    def storage_options(self) -> dict[str, str | Secret]:
+        """Return the settings with which a source or sink finds it."""
+        found: dict[str, str | Secret] = {name.lower(): value for name, value in self.settings().items()}
+        return found | {"aws_secret_access_key": Secret(self.secret_key)}
 
     def create_bucket(self, name: str) -> str:
         """Create a bucket, and return its URL."""

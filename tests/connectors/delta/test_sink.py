@@ -605,10 +605,14 @@ def test_target_bytes_limits_the_files(tmp_path):
 
 
 def test_repr_shows_arguments_without_secrets():
-    options = {"aws_region": "x", "aws_secret_access_key": "pa55word", "aws_session_token": ro.Secret("pa55word")}
+    options = {
+        "aws_region": "x",
+        "aws_secret_access_key": ro.Secret("pa55word"),
+        "aws_session_token": ro.Secret("pa55word"),
+    }
     shown = repr(DeltaSink("s3://lake/a", partition_by="bed", compression="zstd", storage_options=options))
     assert shown == (
         "DeltaSink('s3://lake/a', compression='zstd', storage_options={'aws_region': 'x', "
-        "'aws_secret_access_key': '***', 'aws_session_token': Secret('***')}, partition_by=('bed',))"
+        "'aws_secret_access_key': Secret('***'), 'aws_session_token': Secret('***')}, partition_by=('bed',))"
     )
     assert repr(DeltaSink("/lake")) == "DeltaSink('/lake')"
