@@ -356,3 +356,15 @@ def test_spark_frame_gives_its_first_rows_and_a_stream_is_refused():
     assert trace["records"].written == 2
     with pytest.raises(ConfigError, match="DataFrame that is no stream"):
         ro.show(t.KalmanFilter(), _SparkFrame(table, streaming=True))
+
+
+@pytest.mark.spark
+def test_rows_of_a_dataframe_on_spark(spark):
+    df = spark.createDataFrame([("a", 1.5), ("b", 2.5), ("c", 3.5)], "bed string, moisture double")
+    flow = ro.Dataflow("plain")
+    flow.source("readings", {"bed": "string", "moisture": "double"}).filter("moisture > 2", id="wet").to("out")
+    trace = ro.show(flow, {"readings": df}, max_rows=2)
+    assert trace["readings"].written == 2
+    assert set(trace["wet"].records["moisture"].to_pylist()) <= {2.5, 3.5}
+    with pytest.raises(ConfigError, match="DataFrame that is no stream"):
+        ro.show(flow, spark.readStream.format("rate").load())

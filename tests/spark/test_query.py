@@ -39,6 +39,10 @@ def test_micro_batches_without_progress_are_counted(spark, tmp_path, monkeypatch
     summary = query.poll()
     query.stop()
     assert (summary.messages, summary.batches) == (300, 3)
+    assert repr(query).startswith(f"{query.flow.name} (ended): 300 messages in ")
+    shown = query._repr_html_()
+    assert f"{query.flow.name}: ended, on Spark, " in shown
+    assert '<td>messages</td><td class="n">300</td>' in shown
     assert sum(summary.rows.values()) == rows(tmp_path) == 1500
 
 
