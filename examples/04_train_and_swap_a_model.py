@@ -73,11 +73,9 @@ def learn(hours):
 store = ro.models.ModelStore.open("models")
 first = learn(hours=6)
 model = store.load(first)
-weights = dict(zip(model.inputs, model.coefficients, strict=True))
-print(
-    f"learnt from {model.rows} readings: {model.target} = {model.intercept:.1f}", end=""
-)
-print(*(f" + {weight:.1f} {name}" for name, weight in weights.items()), sep="")
+weights = zip(model.coefficients, model.inputs, strict=True)
+terms = [f"{weight:+.1f} {name}" for weight, name in weights]
+print(f"learnt from {model.rows} readings: {model.intercept:.1f}", *terms)
 
 # %% [markdown]
 # ## Serve it

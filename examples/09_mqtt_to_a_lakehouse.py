@@ -116,10 +116,10 @@ temperature = temperature.sort_values(["event_time", "sensor_id"])
 temperature[["event_time", "sensor_id", "value"]].head(3)
 
 # %% [markdown]
-# The errors are a table too, with the reason and the record as it was:
+# The errors are a table too, with the reason (and the record as it was, in `raw`):
 
 # %%
-rejected.sort_values("seq")[["seq", "task", "reason", "raw"]].head(2)
+rejected.sort_values(["seq", "message"])[["seq", "task", "reason", "message"]].head(3)
 
 # %% [markdown]
 # ## The picture

@@ -148,10 +148,22 @@ def test_on_fail_reject_sends_records_to_the_errors():
     rejecting = RangeFilter(by=None, bounds={"n": (0, 5), "m": (0, 5)}, on_error="reject").session()
     rows = [{"n": 1.0, "m": 1.0}, {"n": 7.0, "m": 9.0}, {"n": 1.0, "m": -1.0}, {"n": math.nan, "m": None}]
     assert rejecting.push_many(rows) == rows[:1]
-    assert [(e["reason"], e["message"][:1]) for e in rejecting.errors] == [
-        ("out_of_range", "m"),
-        ("out_of_range", "m"),
-        ("out_of_range", "n"),
+    assert [(e["reason"], e["message"]) for e in rejecting.errors] == [
+        ("out_of_range", "m = 9 is not from 0 to 5"),
+        ("out_of_range", "m = -1 is not from 0 to 5"),
+        ("out_of_range", "n = nan is not from 0 to 5"),
+    ]
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_message_names_value_and_range_of_its_kind(text):
+    rejecting = RangeFilter(bounds={"wind": (0, 60), "heat": (-40.5, 60)}, on_error="reject").session()
+    kinds = pa.array(["heat", "wind", "other", "heat"], pa.string()).cast(text)
+    batch = pa.record_batch({"obs_type": kinds, "value": [-99.0, 61.5, 1e9, 20.0]})
+    assert rejecting.push_batch(batch)["value"].to_pylist() == [1e9, 20.0]
+    assert [e["message"] for e in rejecting.errors] == [
+        "value = -99 is not from -40.5 to 60, the range of heat",
+        "value = 61.5 is not from 0 to 60, the range of wind",
     ]
 
 

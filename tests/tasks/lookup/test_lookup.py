@@ -66,6 +66,22 @@ def test_line_with_an_unknown_key_is_dropped_or_rejected(on_missing):
     session = Lookup(table={"a": "x"}, on="payload", column=1, on_missing=on_missing).session()
     assert session.push_many([{"payload": "1,a"}, {"payload": "2,b"}]) == [{"payload": "1,a,x"}]
     assert [e["reason"] for e in session.errors] == ["unknown_key"] * (on_missing == "reject")
+    assert [e["message"] for e in session.errors] == ["column 1 of payload = 'b' is not in the table"] * (
+        on_missing == "reject"
+    )
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_unknown_key_is_named(text):
+    session = Lookup(table={("a", "1"): "x"}, on=("k", "n"), columns="place", on_missing="reject").session()
+    keys = pa.array(["a", "é", None, 70 * "b"], pa.string()).cast(text)
+    batch = pa.record_batch({"k": keys, "n": ["1", "1", "2", "2"]})
+    assert session.push_batch(batch).num_rows == 1
+    assert [e["message"] for e in session.errors] == [
+        "k = 'é', n = '1' is not in the table",
+        "k = null, n = '2' is not in the table",
+        f"k = '{60 * 'b'}', n = '2' is not in the table",
+    ]
 
 
 def test_bad_lines_are_rejected():

@@ -141,9 +141,24 @@ class RangeFilter(FilterTask):
         for name, ok in self._checked_columns(batch):
             before, passed = passed, ok if passed is None else passed & ok
             if self.on_error == "reject":  # rejected once, for its first wrong field
-                wrong = ~ok if before is None else before & ~ok
-                errors.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
+                wrong = np.flatnonzero(~ok if before is None else before & ~ok)
+                if wrong.size:
+                    whole = materialize(batch)
+                    errors.reject(whole, wrong, "out_of_range", self._messages(whole, name, wrong))
         return passed
+
+    def _messages(self, batch: pa.RecordBatch, field: str, rows: npt.NDArray[np.int64]) -> pa.StringArray:
+        """Describe the wrong value of each of some rows."""
+        names = [name for name, _, _ in self.ranges]
+        texts = [" to ".join(str(edge).removesuffix(".0") for edge in edges) for _, *edges in self.ranges]
+        if self.by is None:
+            allowed = pa.scalar(texts[names.index(field)])
+        else:
+            codes = name_codes(batch.column(self._by).take(pa.array(rows)), names)
+            allowed = pa.array([f"{text}, the range of {name}" for name, text in zip(names, texts, strict=True)])
+            allowed = allowed.take(pa.array(codes))
+        values = batch.column(field).take(pa.array(rows)).cast(pa.string())
+        return pc.binary_join_element_wise(f"{field} = ", values, " is not from ", allowed, "")
 
     def _checked_columns(self, batch: AnyRows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
         """Yield each column to check, with which of its values pass."""

@@ -28,6 +28,9 @@ from riot_ops.tasks.io.store_task import reject, scratch
 
 __all__ = ["Lookup"]
 
+#: Characters of a key that a message shows.
+MAX_SHOWN = 60
+
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -249,7 +252,8 @@ class Lookup(StatelessTask):
             passed = reject(batch, dict(found.failures), errors)
         if self.on_missing != "null" and not known.all():
             if self.on_missing == "reject":
-                errors.reject(batch, ~known & passed, "unknown_key", "the key is not in the table")
+                missing = np.flatnonzero(~known & passed)
+                errors.reject(batch, missing, "unknown_key", self._messages(keys, missing))
             passed &= known
         batch = batch.select(self._kept_fields(batch.schema.names))
         if not passed.all():
@@ -261,6 +265,17 @@ class Lookup(StatelessTask):
         lines = pc.utf8_rtrim(_text(batch.column(self._line)).cast(pa.string()), "\r\n")
         cells = [self._cells(column, i, rows, known) for i, column in enumerate(found.columns)]
         return replace_column(batch, self._line, pc.binary_join_element_wise(lines, *cells, ","))
+
+    def _messages(self, keys: Sequence[pa.Array], rows: npt.NDArray[np.int64]) -> pa.StringArray | str:
+        """Describe the key of each of some rows, which is not in the table."""
+        if not keys:  # a row of a store, whose key is a template
+            return "the key is not in the table"
+        names = self.on if self.column is None else [f"column {self.column} of {self.on[0]}"]
+        shown = [
+            pc.binary_join_element_wise(f"{name} = ", _shown(_text(key.take(pa.array(rows)))), "")
+            for name, key in zip(names, keys, strict=True)
+        ]
+        return pc.binary_join_element_wise(pc.binary_join_element_wise(*shown, ", "), " is not in the table", "")
 
     def _values(self, column: Column, i: int, rows: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
         if self.coded and self.default is None:
@@ -344,6 +359,17 @@ def _text(column: pa.Array) -> pa.Array:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
+
+
+def _shown(values: pa.Array) -> pa.StringArray:
+    """Return values as texts of a message: texts in quotes, shortened."""
+    if pa.types.is_primitive(values.type):
+        return values.cast(pa.string()).fill_null("null")
+    if not pa.types.is_string(values.type):
+        texts = (v.decode("utf-8", "replace") if isinstance(v, bytes) else v and str(v) for v in values.to_pylist())
+        values = pa.array(texts, pa.string())
+    short = pc.utf8_slice_codeunits(values, 0, MAX_SHOWN)
+    return pc.binary_join_element_wise("'", short, "'", "").fill_null("null")
 
 
 def _valid_lines(batch: pa.RecordBatch, line: str, errors: RejectedRecords) -> pa.RecordBatch:
