@@ -53,11 +53,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 def pytest_collection_modifyitems(items):
     """Leave the examples that need a Spark session to tests/spark/test_docstrings.py."""
-    folder = Path(__file__).parent / "src" / "riot_ops" / "spark"
-    if any(item.path.parent == folder for item in items):
+    package = Path(__file__).parent / "src" / "riot_ops"
+    folders = (package / "spark", package / "reuse" / "spark")
+    if any(item.path.parent in folders for item in items):
         from riot_ops.spark import __all__ as names
 
-        items[:] = [i for i in items if i.path.parent != folder or i.name.rpartition(".")[2] not in names]
+        needing = {*names, "SparkBackend"}
+        items[:] = [i for i in items if i.path.parent not in folders or i.name.rpartition(".")[2] not in needing]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -395,6 +395,16 @@ class PooledTask(PooledOperator, KeyedTask):
     ----------
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> archives = t.Zip(field="data", entry="name", size=2)
+    >>> isinstance(archives, PooledTask)
+    True
+    >>> session = archives.session()
+    >>> [len(session.push({"name": name, "data": b"..."})) for name in ("a.svg", "b.svg")]
+    [0, 1]
     """
 
 

@@ -1,4 +1,4 @@
-"""The examples of the public names of riot_ops.spark, run in the session of all tests."""
+"""The examples of the public names that need Spark, run in the session of all tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import sys
 
 import pytest
 
+import riot_ops.reuse
 import riot_ops.spark
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", riot_ops.spark.__all__)
+@pytest.mark.parametrize("name", [*riot_ops.spark.__all__, "SparkBackend"])
 def test_examples(spark, name):
-    one = getattr(riot_ops.spark, name)
+    one = getattr(riot_ops.reuse if name == "SparkBackend" else riot_ops.spark, name)
     names = {**vars(sys.modules[one.__module__]), "spark": spark}
     [test] = doctest.DocTestFinder(recurse=False).find(one, name, globs=names)
     output: list[str] = []

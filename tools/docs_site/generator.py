@@ -49,8 +49,11 @@ def _run(command: list[str]) -> None:
         raise Problem(f"pyproject.toml:1: cannot install the group docs ({' '.join(command[:4])} … failed)")
 
 
-def settings(navigation: list[Any], version: str) -> str:
-    """Return the generator's file of settings."""
+def settings(navigation: list[Any], version: str, names: list[str], titled: list[str]) -> str:
+    """Return the generator's file of settings.
+
+    ``names`` have entries to which docstrings refer; the first paragraph of those ``titled`` is on their page already.
+    """
     palettes = [
         _palette("(prefers-color-scheme)", "", "sun-moon", "Use light colours"),
         _palette("(prefers-color-scheme: light)", "default", "sun", "Use dark colours"),
@@ -99,6 +102,7 @@ def settings(navigation: list[Any], version: str) -> str:
             "mkdocstrings": {"handlers": {"python": {
                 "paths": [str(ROOT / "src")],
                 "options": {
+                    "extensions": [{"docstrings:Docstrings": {"names": names, "titled": titled}}],
                     "docstring_style": "numpy",
                     "docstring_section_style": "table",
                     "show_root_heading": True,
@@ -153,6 +157,7 @@ def surroundings() -> dict[str, str]:
 
 
 def fingerprint() -> str:
-    """Return a text that changes with the generator's own files, whose changes its cache does not see."""
+    """Return a text that changes with what pages show and the generator's cache does not see: theme and docstrings."""
     files = sorted(path for path in (HERE / "theme").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files += sorted((ROOT / "src").rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import api_pages
 import application_parts
 import task_pages
 from pages import Page, made
@@ -20,6 +21,7 @@ def all_pages() -> Iterator[Page]:
     yield made("tasks.md", task_pages.index(), "tools/docs_site/task_pages.py")
     yield from task_pages.pages()
     yield made("parameters.md", parameter_page(), "tools/docs_site/made_pages.py")
+    yield from api_pages.pages()
 
 
 def module_pages() -> dict[str, str]:

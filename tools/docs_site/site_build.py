@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import api_pages
 import checks
 import generator
 import made_pages
@@ -78,7 +79,8 @@ def write_sources(pages: Mapping[str, Page], work: Path = generator.WORK, *, pic
     templates: dict[str, str | bytes] = {path.stem: path.read_bytes() for path in (theme / "templates").glob("*.jinja")}
     write(work / "theme", templates)
     entries, _ = navigation(pages)
-    (work / "zensical.toml").write_text(generator.settings(entries, riot_ops.__version__), encoding="utf-8")
+    settings = generator.settings(entries, riot_ops.__version__, api_pages.crossed_names(), api_pages.titled_names())
+    (work / "zensical.toml").write_text(settings, encoding="utf-8")
     mark = work / ".theme"
     if not mark.exists() or mark.read_text(encoding="utf-8") != generator.fingerprint():
         shutil.rmtree(work / ".cache", ignore_errors=True)

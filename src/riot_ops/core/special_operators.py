@@ -74,7 +74,14 @@ class AligningOperator(PooledOperator):
 
 
 class ReadableState(ABC):
-    """A keyed task whose state fields mean something to the user only once they are decoded."""
+    """A keyed task whose state fields mean something to the user only once they are decoded.
+
+    Examples
+    --------
+    >>> from riot_ops import tasks as t
+    >>> isinstance(t.Window(by="sensor", frame="1min", aggregates={"n": "count"}), ReadableState)
+    True
+    """
 
     @abstractmethod
     def decode_state(self, table: pa.Table) -> pa.Table:

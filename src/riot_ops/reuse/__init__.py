@@ -1,6 +1,7 @@
 """Edit a running job: add, change and remove dataflows without stopping the others; equal steps run once."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from riot_ops.reuse.backend import Backend, NullBackend
 from riot_ops.reuse.limits import Limits
@@ -10,6 +11,9 @@ from riot_ops.reuse.reports import Explanation, Removed, Submitted
 from riot_ops.reuse.signature import signatures
 from riot_ops.reuse.submission import Request
 from riot_ops.reuse.usage import OwnerUsage, StepUsage, Usage
+
+if TYPE_CHECKING:
+    from riot_ops.reuse.spark.spark_backend import SparkBackend
 
 __all__ = [
     "Backend",

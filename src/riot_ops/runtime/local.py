@@ -118,6 +118,15 @@ class RunInterruptedError(KeyboardInterrupt):
     result : Result
         The counts and the records of what was committed. Without a checkpoint these are all records that were
         processed; windows that were open have no result. ``flow.partial_result`` is the same.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("kept")
+    >>> _ = flow.sink("out", flow.source("readings", schema={"value": "double"}))
+    >>> ended = RunInterruptedError(flow.run([{"value": 1.0}]))  # Ctrl-C raises it
+    >>> len(ended.result["readings"])
+    1
     """
 
     def __init__(self, result: Result) -> None:

@@ -54,7 +54,13 @@ class _Mark:
 
 @dataclass(frozen=True)
 class PAUSE:
-    """In a script: no record arrives for that time of the source's clock (0: for one poll)."""
+    """In a script: no record arrives for that time of the source's clock (0: for one poll).
+
+    Examples
+    --------
+    >>> PAUSE("3s").duration
+    '3s'
+    """
 
     duration: Duration = timedelta(0)
 
@@ -70,6 +76,12 @@ class ADVANCE:
     ----------
     time : datetime
         With time zone.
+
+    Examples
+    --------
+    >>> from datetime import UTC
+    >>> ADVANCE(datetime(2024, 5, 1, 12, tzinfo=UTC)).time.hour
+    12
     """
 
     time: datetime

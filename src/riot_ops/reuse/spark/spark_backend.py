@@ -62,6 +62,16 @@ class SparkBackend(FragmentsBackend):
     join : bool, default True
         Whether new steps join a running query that has a stage for them. Otherwise they always start as a query of
         their own, except for steps on a source that is read already.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from riot_ops.reuse import ReuseManager, SparkBackend
+    >>> folder = tempfile.mkdtemp()
+    >>> manager = ReuseManager(SparkBackend(spark, folder, trigger="100ms"))
+    >>> manager.stats()["steps"]
+    0
+    >>> manager.close()
     """
 
     def __init__(
