@@ -3,8 +3,10 @@
 import builtins
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +130,33 @@ def test_examples_import_stable_names(page):
 def test_stable_commands_are_those_of_the_program():
     commands = re.search(r"`riot-ops ([\w |]+)`", (DOCS / "stability.md").read_text(encoding="utf-8"))[1].split(" | ")
     assert sorted(commands) == sorted(typer.main.get_command(cli.app).commands)
+
+
+def page_commands(text):
+    """The commands `riot-ops …` of a page, in blocks and in sentences, without those that leave something out."""
+    blocks = "\n".join(re.findall(r"```(?:bash|console)\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    found = re.findall(r"^(?:\$ |\w+=\S+ )*riot-ops (.*)", blocks, re.MULTILINE)
+    found += re.findall(r"`riot-ops ([^`]+)`", text)
+    words = [shlex.split(command, comments=True) for command in found if not re.search("…|\\||<", command)]
+    return [list(itertools.takewhile(lambda word: word not in (">", "&", "&&"), one)) for one in words]
+
+
+@functools.cache
+def program():
+    return typer.main.get_command(cli.app)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_of_pages_have_their_options(page):
+    """Each word of a command is parsed by the program; arguments may be missing where a sentence names the command."""
+    for words in page_commands(page.read_text(encoding="utf-8")):
+        command, left = program(), list(words)
+        while hasattr(command, "commands") and left and not left[0].startswith("-"):
+            assert left[0] in command.commands, words
+            command = command.commands[left.pop(0)]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        used = {word.partition("=")[0] for word in left if word.startswith("-") and word != "-"}
+        assert used <= known | {"--help"}, words
 
 
 def resolves(name):
