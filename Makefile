@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make setup           the environment .venv, with everything"
-	@echo "make run             STATS over a generated stream on local Spark"
+	@echo "make run             STATS in process and on local Spark, compared, with a picture"
 	@echo "make test            lint, types, tests and doctests (test-fast: 90 s, test-one FILE=…: one file, test-all: slow tests too)"
 	@echo "make test-jars       the tests of Kafka against Apache Kafka, and of Spark's own ends, where Maven Central answers"
 	@echo "make test-matrix     the tests on Spark, with Spark 4.0, 4.1, 4.2 and 4.3"
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml tools/setup.sh tools/services.py
 	@touch $(STAMP)
 
 run: setup
-	$(VENV)/bin/riot-ops run stats --overwrite
+	@$(PY) tools/first_run.py
 
 # a browser, for the tests of pages
 browser: setup

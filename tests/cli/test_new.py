@@ -67,7 +67,7 @@ def parser_of(project):
 def in_project(project, *command):
     """Run Python in a project, with this environment."""
     paths = [*sys.path, os.environ.get("PYTHONPATH", "")]
-    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYSPARK_PYTHON": sys.executable}
     for name in [name for name in there if name.startswith("PYTEST_")]:
         del there[name]
     return subprocess.run(

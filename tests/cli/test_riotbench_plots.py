@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,8 +69,35 @@ def test_outlier_is_marked_and_does_not_flatten_the_readings(tmp_path, axes):
     assert np.asarray(line(drawn, "read").get_ydata()).tolist() == values
 
 
+def test_impossible_readings_disturb_neither_line_nor_predictions(tmp_path, axes):
+    """The same readings with and without three of them: what is drawn of the others is the same."""
+    values = [20.0 + i % 5 for i in range(60)]
+    wrong = {15: 123.4, 30: -99.0, 45: -99.2}
+    for name, given in (("clean", {i: None for i in wrong}), ("wrong", wrong)):
+        feed = recorded(tmp_path, [given.get(i, value) for i, value in enumerate(values)])
+        assert draw_sensor(tmp_path / f"{name}.png", feed.schema, feed.parsed)
+    clean, drawn = axes
+    assert np.array_equal(line(clean, "smoothed").get_ydata(), line(drawn, "smoothed").get_ydata())
+    assert len(line(drawn, "smoothed").get_ydata()) == 57
+    predicted = [
+        [np.asarray(one.get_ydata())[1:] for one in ax.get_lines() if one.get_markevery() == [0]] for ax in axes
+    ]
+    assert predicted[0] and all(map(np.array_equal, *predicted))
+    assert line(drawn, "smoothed").get_label() == "smoothed (KAL); without impossible readings"
+    assert line(drawn, "1 above the axis, up to 123.4, left out")
+    assert line(drawn, "2 below the axis, up to -99.2, left out")
+
+
+def test_readings_of_a_field_without_a_valid_range_are_all_used(tmp_path, axes):
+    feed = recorded(tmp_path, [20.0 + i % 5 if i != 30 else 900.0 for i in range(60)])
+    schema = replace(feed.schema, bounds={})
+    assert draw_sensor(tmp_path / "stats.png", schema, feed.parsed)
+    assert len(line(axes[0], "smoothed").get_ydata()) == 60
+    assert line(axes[0], "1 above").get_label() == "1 above the axis, up to 900"
+
+
 def test_predictions_begin_at_the_time_of_their_reading(tmp_path, axes):
-    feed = recorded(tmp_path, [float(i) for i in range(60)])
+    feed = recorded(tmp_path, [5 + i / 2 for i in range(60)])
     assert draw_sensor(tmp_path / "stats.png", feed.schema, feed.parsed)
     (drawn,) = axes
     smooth = line(drawn, "smoothed")
@@ -79,8 +107,8 @@ def test_predictions_begin_at_the_time_of_their_reading(tmp_path, axes):
         assert minutes(one).tolist() == list(range(made, made + 11))
         assert one.get_ydata()[0] == smooth.get_ydata()[made]
         # on a straight line the regression is the line itself, once the filter follows it
-        assert np.diff(one.get_ydata()[1:]) == pytest.approx(1.0, abs=0.05)
-        assert one.get_ydata()[10] == pytest.approx(made + 10, abs=3)
+        assert np.diff(one.get_ydata()[1:]) == pytest.approx(0.5, abs=0.05)
+        assert one.get_ydata()[10] == pytest.approx(5 + (made + 10) / 2, abs=1.5)
 
 
 def test_missing_readings_are_left_out(tmp_path, axes):

@@ -34,20 +34,28 @@ Parse = Callable[[t.Task], Iterator[pa.RecordBatch]]
 
 
 def draw_sensor(path: Path, schema: StreamSchema, parsed: Parse) -> bool:
-    """Draw the values of the sensor with the most messages, raw, smoothed and predicted; False if there are too few."""
+    """Draw the values of the sensor with the most messages, raw, smoothed and predicted; False if there are too few.
+
+    Readings outside the valid range of the field are marked, but neither smoothed nor used for predictions: a Kalman
+    filter follows a reading of 123 degrees for a minute.
+    """
     key = ("sensor_id", "obs_type")
     field = schema.numeric[0]
     rows = _one_sensor(parsed(t.ParseSenML(schema=schema, fields=(field,))))
     if rows is None or rows.num_rows < MIN_READINGS:
         return False
     flow = Dataflow("one-sensor")
-    smooth = flow.source("rows", schema=rows.schema).to(t.KalmanFilter(by=key), id="smooth")
+    readings = flow.source("rows", schema=rows.schema)
+    bounds = schema.bounds.get(field)
+    if bounds is not None:
+        readings = readings.to(t.RangeFilter(bounds={field: bounds}), id="valid")
+    smooth = readings.to(t.KalmanFilter(by=key), id="smooth")
     flow.sink("out", smooth, smooth.to(t.SlidingRegression(by=key), id="predicted"))
     result = flow.run(source=rows, sinks=MemorySink())
     units = {**dict(zip(schema.columns, schema.units, strict=True)), **schema.true_units}
     unit = f" ({units[field]})" if units[field] else ""
     title = f"{schema.name.upper()}: {field} of sensor {rows['sensor_id'][0]}"
-    _draw_sensor(path, title, f"{field}{unit}", rows, result["smooth"], result["predicted"])
+    _draw_sensor(path, title, f"{field}{unit}", rows, result["smooth"], result["predicted"], bounds)
     return True
 
 
@@ -70,7 +78,15 @@ def _one_sensor(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
     return pa.Table.from_batches(readings).slice(0, MAX_READINGS) if readings else None
 
 
-def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
+def _draw_sensor(
+    path: Path,
+    title: str,
+    label: str,
+    raw: pa.Table,
+    smooth: pa.Table,
+    predicted: pa.Table,
+    bounds: tuple[float, float] | None,
+) -> None:
     figure = new_figure()
     axes = figure.subplots()
     times, values = event_times(raw), raw["value"].to_numpy()
@@ -89,10 +105,11 @@ def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.T
                 clip_on=False,
                 zorder=5,
                 label=f"{n} {'above' if marker == '^' else 'below'} the axis, "
-                f"up to {_format_furthest(values[outside])}",
+                f"up to {_format_furthest(values[outside])}{_left_out(values[outside], bounds)}",
             )
     smooth_times, smooth_values = event_times(smooth), smooth["value"].to_numpy()
-    axes.plot(smooth_times, smooth_values, color="#2563eb", linewidth=1.4, label="smoothed (KAL)")
+    filtered = "" if smooth.num_rows == raw.num_rows else "; without impossible readings"
+    axes.plot(smooth_times, smooth_values, color="#2563eb", linewidth=1.4, label=f"smoothed (KAL){filtered}")
     _draw_predictions(axes, smooth, smooth_times, smooth_values, predicted)
     axes.set_ylim(low, high)
     axes.set_title(title, parse_math=False)
@@ -146,6 +163,12 @@ def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) ->
     axes.set_xlabel("seconds since the start of the stream")
     axes.set_ylabel("median relative error")
     save_figure(figure, axes, path)
+
+
+def _left_out(values: F64, bounds: tuple[float, float] | None) -> str:
+    """Say which of these values are outside the valid range."""
+    wrong = 0 if bounds is None else int(((values < bounds[0]) | (values > bounds[1])).sum())
+    return "" if not wrong else ", left out" if wrong == values.size else f", {wrong} left out"
 
 
 def _format_furthest(values: F64) -> str:
