@@ -28,7 +28,9 @@ def bench(
         typer.Option(min=1, help="Number of runs; a measure is their median, or their worst if all must hold."),
     ] = 1,
     task: Annotated[list[str] | None, typer.Option(help="micro: code of a task; default: all.")] = None,
-    application: Annotated[list[str] | None, typer.Option("--name", help="app: an application; default: all.")] = None,
+    application: Annotated[
+        list[str] | None, typer.Option("--name", help="app: an application; edges: a pair; default: all.")
+    ] = None,
     stream: Annotated[list[str] | None, typer.Option(help="app: a stream; default: city and taxi.")] = None,
     apps: Annotated[list[str] | None, typer.Option("--app", help="dspbench: an application; default: all.")] = None,
     runner: Annotated[
@@ -65,7 +67,8 @@ def bench(
         typer.Option(help="streambench durability: records per minute; default: 10000 and 200000."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="streambench durability: duration in seconds; default: 1800, quick 120.")
+        float | None,
+        typer.Option(help="streambench durability: seconds (1800, quick 120); edges mqtt-stats-mqtt: (600, quick 20)."),
     ] = None,
 ) -> None:
     """Compare riot_ops with other ways of doing the same work."""

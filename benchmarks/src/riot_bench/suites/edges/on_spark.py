@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from riot_bench.harness.session import spark_session
 from riot_bench.harness.timing import median
 from riot_bench.harness.workload import tumbling_stats
 from riot_bench.suites.edges.brokers import city_lines
+from riot_bench.suites.edges.mqtt_on_spark import mqtt_stats_mqtt
 from riot_ops.core.errors import ConnectorError, MissingExtraError, RiotError
 from riot_ops.core.source import Offset
 
 __all__ = ["ON_SPARK"]
+
+OnSpark = Callable[[bool, float | None], Iterator[Measure]]
 
 #: Targets: rows per second against Spark's text source, and messages per second against idiomatic Spark.
 REPLAY_REACH, PIPELINE_REACH = 1.0, 15.0
@@ -123,20 +126,21 @@ def kafka_stats_delta(quick: bool) -> Iterator[Measure]:
     yield Measure(f"{name}/vs-idiomatic", fast / slow.value, "ratio", against, PIPELINE_REACH, lower_bound=slow.stopped)
 
 
-def _or_reason(name: str, other: str, reach: float, measures: Any) -> Any:
+def _or_reason(name: str, last: str, reach: float, measures: Callable[[bool], Iterator[Measure]]) -> OnSpark:
     """Yield why a row could not be measured instead of it."""
 
-    def measured(quick: bool) -> Iterator[Measure]:
+    def measured(quick: bool, _seconds: float | None) -> Iterator[Measure]:
         try:
             yield from measures(quick)
         except (ConnectorError, MissingExtraError) as error:
-            yield Measure(f"edges/{name}/vs-{other}", math.nan, "ratio", f"not measured: {error}", reach)
+            yield Measure(f"edges/{name}/{last}", math.nan, "ratio", f"not measured: {error}", reach)
 
     return measured
 
 
-#: By name, the measures of an edge on Spark.
-ON_SPARK = {
-    "spark-replay-source": _or_reason("spark-replay-source", "text-source", REPLAY_REACH, replay_source),
-    "spark-kafka-stats-delta": _or_reason("spark-kafka-stats-delta", "idiomatic", PIPELINE_REACH, kafka_stats_delta),
+#: By name, the measures of an edge on Spark; the arguments: the quick form, and the seconds of the run that has some.
+ON_SPARK: dict[str, OnSpark] = {
+    "spark-replay-source": _or_reason("spark-replay-source", "vs-text-source", REPLAY_REACH, replay_source),
+    "spark-kafka-stats-delta": _or_reason("spark-kafka-stats-delta", "vs-idiomatic", PIPELINE_REACH, kafka_stats_delta),
+    "mqtt-stats-mqtt": mqtt_stats_mqtt,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.timing import median
@@ -49,16 +49,15 @@ EDGES: dict[str, Edge] = {
 PIPELINES: dict[str, Edge] = {"kafka-stats-delta": kafka_stats_delta}
 
 
-def measures(quick: bool = False, only: str = "") -> Iterator[Measure]:
-    """Run all pairs, or those named, separated by commas."""
+def measures(quick: bool = False, name: Sequence[str] = (), seconds: float | None = None) -> Iterator[Measure]:
+    """Run all pairs, or those named; ``seconds`` is the duration of the run that has one."""
     pairs = {**EDGES, **PIPELINES}
     known = [*pairs, *ON_SPARK]
-    names = [name for name in only.split(",") if name] or known
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown pair {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
-    for name in names:
-        yield from ON_SPARK[name](quick) if name in ON_SPARK else _measured(name, pairs[name], quick)
+    for one in name:
+        if one not in known:
+            raise ConfigError(f"unknown pair {one!r}; known are {', '.join(known)}{did_you_mean(one, known)}")
+    for one in name or known:
+        yield from ON_SPARK[one](quick, seconds) if one in ON_SPARK else _measured(one, pairs[one], quick)
 
 
 def _measured(name: str, edge: Edge, quick: bool) -> Iterator[Measure]:
