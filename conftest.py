@@ -108,12 +108,13 @@ def sample_data(request) -> Path:
 @pytest.fixture(scope="session")
 def browser():
     """A headless Chromium of the system."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     from riot_ops.testing.services import program
 
     quiet = [f"--disable-{name}" for name in ("gpu", "quic", "background-networking", "component-update", "sync")]
     path = program("chromium", "tools/services.py install chromium")
+    expect.set_options(timeout=60_000)  # on a busy machine
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--no-first-run", *quiet])
         yield browser
@@ -122,7 +123,10 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Opens pages as ``open_page(url, **options of a context)``; their consoles must stay silent."""
+    """Opens pages as ``open_page(url, **options of a context)``; their consoles must stay silent.
+
+    ``open_page.expect_message(text)`` excuses one message that has been shown.
+    """
     contexts, said = [], []
 
     def open_(url, **options):
@@ -133,6 +137,7 @@ def open_page(browser):
         page.goto(url)
         return page
 
+    open_.expect_message = lambda text: said.remove(next(one for one in said if text in one))
     yield open_
     for context in contexts:
         context.close()

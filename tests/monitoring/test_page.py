@@ -12,6 +12,9 @@ from playwright.sync_api import expect
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.cli.reuse_server import ReuseServer
+from riot_ops.monitoring import LiveServer, Monitor, SharedMonitor
+from tests.reuse.serving import flow as shared_flow
 from tests.runtime.test_background_run import Ticks
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -115,6 +118,123 @@ def test_page_fits_and_can_be_used_by_all(live, open_page, width, scheme, tmp_pa
     page.screenshot(path=tmp_path / "page.png", full_page=True)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "diagram"  # the first thing that scrolls
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A manager's page that allows actions, with the manager."""
+    server = ReuseServer(tmp_path / "kept", "local", "always", "1s")
+    try:
+        monitor = SharedMonitor(server.manager, every="200ms")
+        with LiveServer(monitor, token=ro.Secret("key"), actions=server.act) as page:
+            yield page, server.manager
+    finally:
+        server.close()
+
+
+def test_shared_dataflows_are_submitted_and_removed(shared, open_page, tmp_path):
+    live, manager = shared
+    (tmp_path / "in.csv").write_text("device,value\n" + "a,1.5\n" * 40, encoding="utf-8")
+    page = open_page(f"{live.url}?token=key", viewport={"width": 1400, "height": 900})
+    expect(page.locator("h1")).to_have_text("shared dataflows")
+    assert "key" not in page.url
+    for n, name in enumerate(("mean", "mean <b>bold</b>"), 1):
+        one = {"dataflow": shared_flow(name).to_dict(), "sources": {"readings": {"file": str(tmp_path / "in.csv")}}}
+        page.fill("#request", json.dumps(one))
+        page.click("#explain")
+        expect(page.locator("#answer")).to_contain_text("steps run already")
+        page.click("#submit button[type=submit]")
+        expect(page.locator("#dataflow-rows tr")).to_have_count(n)
+        expect(page.locator("#dataflow-rows tr").last).to_contain_text(name)
+    assert manager.names == ["mean", "mean <b>bold</b>"]
+    expect(page.locator("#figures div", has_text="steps that run")).to_contain_text("3 of 6")
+    expect(page.locator("#diagram [data-node]")).to_have_count(3)
+    expect(page.locator("#dataflow-rows tr").first.locator("td").nth(3)).to_have_text("8")
+    page.fill("#request", '{"dataflow": 5}')
+    page.click("#explain")
+    expect(page.locator("#answer")).to_contain_text("dataflow")
+    open_page.expect_message("400")  # the browser says that the request was refused
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.click("[data-remove='mean']")
+    expect(page.locator("[data-remove='mean']")).to_have_text("Remove for good")
+    assert len(manager.names) == 2, "once is not enough"
+    page.keyboard.press("Enter")  # the button keeps the focus
+    expect(page.locator("#dataflow-rows tr")).to_have_count(1)
+    expect(page.locator("#answer")).to_contain_text("mean: ")
+    assert manager.names == ["mean <b>bold</b>"]
+
+
+def test_page_of_a_manager_offers_no_action_by_itself(tmp_path, open_page):
+    server = ReuseServer(tmp_path / "kept", "local")
+    try:
+        with LiveServer(SharedMonitor(server.manager)) as live:
+            page = open_page(live.url, viewport={"width": 400, "height": 900}, color_scheme="dark")
+            expect(page.locator("#h-dataflows")).to_be_visible()
+            expect(page.locator("#h-submit")).to_be_hidden()
+            expect(page.locator("th.action")).to_be_hidden()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    finally:
+        server.close()
+
+
+def test_page_waits_for_the_run(open_page):
+    with LiveServer() as live:
+        page = open_page(live.url)
+        expect(page.locator("#state")).to_have_text("waiting for the run")
+        with watched().launch(Messages(), buffering="latency") as run:
+            live.watch(Monitor(run, every="200ms"))
+            expect(page.locator("#state")).to_have_text("running")
+            expect(page.locator("h1")).to_have_text("rooms <b>bold</b>")
+        expect(page.locator("#state")).to_have_text("ended")
+
+
+@pytest.mark.slow  # a clock: meaningless on a busy machine
+def test_first_paint_within_a_second(live, open_page):
+    page = open_page(live.url)
+    expect(page.locator("#state")).to_have_text("running")
+    paints = page.evaluate("performance.getEntriesByType('paint').map((p) => [p.name, p.startTime])")
+    assert dict(paints)["first-contentful-paint"] < 1000
+
+
+class Steady(Messages):
+    """The same without a lock, which Spark could not send to its workers."""
+
+    def __init__(self):
+        pass
+
+    def latest(self, start, limit=None):
+        return {"at": start["at"] + 500}
+
+
+@pytest.mark.slow  # a query without an end, and a browser
+@pytest.mark.spark
+def test_page_of_a_query_on_spark(spark, open_page):
+    query = watched().start(spark, Steady(), trigger="1s")
+    try:
+        with ro.live(query, every="500ms") as live:
+            page = open_page(live.url, viewport={"width": 1400, "height": 900})
+            expect(page.locator("#runner")).to_have_text("on Spark")
+            box = page.locator("#figures dd").first
+            for n in (0, 500):  # it moves, and goes on
+                page.wait_for_function(
+                    "([box, n]) => Number(box.innerText.replaceAll(',', '')) > n", arg=[box.element_handle(), n],
+                    timeout=120_000,
+                )  # fmt: skip
+            expect(page.locator("#rejected-rows tr").first).to_be_visible(timeout=60_000)
+            assert page.locator("#rejected-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
+            assert page.locator("#rejected-rows img").count() == 0 and page.title() != "attacked"
+            for chart in ("Throughput", "Parts of a micro-batch", "Memory", "Memory of the state", "Lag: age"):
+                section = page.locator("#charts section", has=page.locator("h2", has_text=chart)).first
+                expect(section).to_be_visible(timeout=60_000)
+                assert _is_drawn(section.locator("canvas")), chart
+            expect(page.locator('[data-node="out"] .note').nth(1)).to_contain_text("from source")
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            query.stop()
+            expect(page.locator("#state")).to_have_text("ended")
+    finally:
+        query.stop()
 
 
 def _is_drawn(canvas):

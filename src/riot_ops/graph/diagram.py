@@ -98,7 +98,7 @@ def svg(
         top = (tallest - len(names)) * (box_height + GAP_Y) / 2
         for row, name in enumerate(names):
             place[name] = (20 + depth * (BOX_WIDTH + gap), 20 + top + row * (box_height + GAP_Y))
-    width = 40 + len(columns) * (BOX_WIDTH + gap) - gap
+    width = 40 + max(0, len(columns) * (BOX_WIDTH + gap) - gap)
     height = 40 + tallest * (box_height + GAP_Y) - GAP_Y
     below = height + 4
     if caption:

@@ -172,24 +172,24 @@ class _Readers:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._count = 0
+        self.count = 0
 
     def enter(self) -> bool:
         """Add a reader, unless there are too many."""
         with self._changed:
-            if self._count >= MAX_READERS:
+            if self.count >= MAX_READERS:
                 return False
-            self._count += 1
+            self.count += 1
             return True
 
     def leave(self) -> None:
         with self._changed:
-            self._count -= 1
+            self.count -= 1
             self._changed.notify_all()
 
     def wait_until_gone(self, seconds: float) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._count == 0, seconds)
+            self._changed.wait_for(lambda: self.count == 0, seconds)
 
 
 class _Server(ThreadingHTTPServer):

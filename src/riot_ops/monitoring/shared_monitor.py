@@ -73,7 +73,7 @@ class SharedMonitor(Watcher):
         ``steps_alone`` that would without sharing, ``sources`` and ``sources_alone``, ``records`` that the steps have
         taken and ``saved_records`` that they did not have to. ``dataflows`` has a row for each of them, ``owners``
         their share of the records, ``nodes`` the users and records of each step, ``diagram`` an SVG image of the
-        steps, or None if there are too many, and ``points`` the series.
+        steps, or None if there are none or too many, and ``points`` the series.
         """
         return super().state()
 
@@ -126,7 +126,7 @@ class SharedMonitor(Watcher):
 
     def _diagram(self, stats: Mapping[str, Any], nodes: Mapping[str, Any]) -> str | None:
         """Return the diagram, drawn again only if other steps run or others use them."""
-        if len(nodes) > MAX_DRAWN:
+        if not 0 < len(nodes) <= MAX_DRAWN:
             return None
         if self._drawn[0] != stats["version"]:
             self._drawn = stats["version"], self._manager.svg(figures=False)
