@@ -219,7 +219,7 @@ def test_page_of_a_query_on_spark(spark, open_page):
             for n in (0, 500):  # it moves, and goes on
                 page.wait_for_function(
                     "([box, n]) => Number(box.innerText.replaceAll(',', '')) > n", arg=[box.element_handle(), n],
-                    timeout=120_000,
+                    timeout=400_000,
                 )  # fmt: skip
             expect(page.locator("#rejected-rows tr").first).to_be_visible(timeout=60_000)
             assert page.locator("#rejected-rows td.raw").first.inner_text().endswith(f'"payload": "{HOSTILE}"}}')
