@@ -186,7 +186,7 @@ def test_one_record_by_its_number():
         "readings 0\n  readings  bed=a  event_time=1970-01-01 00:00:00  moisture=40.5\n  dry       - filtered out"
     )
     assert "filtered out" in Elements(trace.record(0)._repr_html_()).texts
-    with pytest.raises(KeyError, match=r"no record 7 of the source 'readings' .* it has 0, 1, 2, 3, …"):
+    with pytest.raises(KeyError, match=r"no record 7 of the source 'readings' .* it has 0, 1, 2, 3, 4"):
         trace.record(7)
     two = ro.Dataflow("two")
     two.sink("out", *(two.source(name, {"value": "double"}) for name in ("a", "b")))
@@ -194,6 +194,49 @@ def test_one_record_by_its_number():
     with pytest.raises(ConfigError, match="source must be one of 'a', 'b'"):
         trace.record(0)
     assert "value=2.0" in repr(trace.record(0, source="b"))
+
+
+def test_records_of_one_message_are_followed_by_their_numbers():
+    flow = ro.Dataflow("words")
+    texts = flow.source("texts", {"text": "string", "day": "string"})
+    words = texts.flat_map(
+        lambda row: [{"word": word, "day": row["day"], "text": row["text"]} for word in row["text"].split()],
+        {"word": "string", "day": "string", "text": "string"}, id="words",
+    )  # fmt: skip
+    long = words.filter(lambda row: len(row["word"]) > 2, id="long")
+    long.map(lambda row: {"size": len(row["word"])}, adds={"size": "int64"}, id="size").to("out")
+    trace = ro.show(
+        flow, [{"text": "on off on the on", "day": "mo"}, {"text": "on", "day": "mo"}, {"text": "off", "day": "mo"}]
+    )
+    found = {id: [cell.text for cell in cells] for id, cells in trace.cells(Origin("texts", 0)).items()}
+    assert found["words"] == ["[0] word=on", "[1] word=off", "[2] word=on", "[3] word=the", "[4] word=on"]
+    assert found["long"] == ["[1] passes unchanged", "[3] passes unchanged", "[0], [2], [4] filtered out"]
+    assert found["size"] == ["[1] size=3", "[3] size=3"]
+    assert [cell.text for cell in trace.cells(Origin("texts", 1))["long"]] == ["filtered out"]
+    assert "size" not in trace.cells(Origin("texts", 1))
+    one = {id: [cell.text for cell in cells] for id, cells in trace.cells(Origin("texts", 2)).items()}
+    assert one == {
+        "texts": ["text=off  day=mo"],
+        "words": ["word=off"],
+        "long": ["passes unchanged"],
+        "size": ["size=3"],
+    }
+
+
+def test_many_records_of_one_message_are_cut():
+    flow = ro.Dataflow("words")
+    split = ro.flat_map(lambda row: [{"word": w} for w in row["text"].split()], {"word": "string"})
+    words = flow.source("texts", {"text": "string"}).apply(split, id="words")
+    words.filter(lambda row: False, id="none").to("out")
+    words.filter(lambda row: row["word"] == "w9", id="one").to("more")
+    trace = ro.show(flow, [{"text": " ".join(f"w{i}" for i in range(1200))}])
+    cells = trace.cells(Origin("texts", 0))
+    assert [cell.text for cell in cells["words"]][5:] == ["[5] word=w5", "… 1,194 more records"]
+    assert [cell.text for cell in cells["none"]] == ["filtered out"]
+    assert [cell.text for cell in cells["one"]] == [
+        "[9] passes unchanged",
+        "[0], [1], [2], [3], [4], [5], … filtered out",
+    ]
 
 
 def test_step_by_its_id():
@@ -259,7 +302,7 @@ def test_max_rows_limits_what_is_read():
     assert "3 of readings, which may have more" in repr(ro.show(flow, rows, max_rows=3))
     assert len(ro.show(flow, rows).origins) == 20
     trace = ro.show(flow, rows, max_rows=200)
-    assert "180 more records: .record(seq) shows one" in repr(trace)
+    assert "190 more records: .record(seq) shows one" in repr(trace)
     assert "100 more records: .record(seq) shows one" in trace._repr_html_()
     with pytest.raises(ConfigError, match="max_rows"):
         ro.show(flow, rows, max_rows=0)

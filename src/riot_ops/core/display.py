@@ -66,7 +66,7 @@ def cell_text(value: Any, length: int = MAX_VALUE) -> str:
     if isinstance(value, float):
         return repr(value) if len(repr(value)) <= 8 else f"{value:.6g}"
     if isinstance(value, datetime):
-        text = value.isoformat(" ")
+        text = value.isoformat(" ", "auto" if value.microsecond % 1000 or not value.microsecond else "milliseconds")
         return text.removesuffix("+00:00") if value.tzinfo is not None else text
     if isinstance(value, (date, time, timedelta)):
         return str(value)

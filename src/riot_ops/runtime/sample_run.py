@@ -33,7 +33,7 @@ from riot_ops.ingest.tables import as_table, is_frame
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.state import KeyedState
-from riot_ops.runtime.trace import Origin, StepTrace, Trace, failure_text, is_timer
+from riot_ops.runtime.trace import Origin, StepTrace, Trace, failure_text
 from riot_ops.task import Task
 
 __all__ = ["show"]
@@ -266,7 +266,6 @@ class _SampleRun:
     def _step(self, node: Node, errors: pa.Table, before: Mapping[str, StepTrace]) -> StepTrace:
         made, at_end = (_table(found.get(node.id, []), self._schemas[node.id]) for found in (self._made, self._at_end))
         records = pa.concat_tables([made, at_end], promote_options="permissive")
-        ordinals = made.column("ordinal").to_pylist() if "ordinal" in made.column_names else []
         read, rejected = self._counts.get(node.id, (0, 0))
         inputs = tuple(dict.fromkeys(edge.source for edge in self._flow.inputs(node.id)))
         failure = (self._engine.failures or {}).get(node.id)
@@ -284,7 +283,6 @@ class _SampleRun:
             note="",
             emitted_from=self._by_origin(node.id, made),
             rejected_from=self._by_origin(node.id, errors),
-            timers=frozenset(place for place, ordinal in enumerate(ordinals) if is_timer(ordinal)),
         )
         return replace(step, note="; ".join(self._notes(step, [id for id in inputs if not before[id].written])))
 

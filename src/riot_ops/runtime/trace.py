@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,13 +23,13 @@ from riot_ops.core.display import (
 )
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_control, exception_text
 from riot_ops.core.operator import FilterOperator, KeyedOperator, Operator, operator_clocks
-from riot_ops.core.order import TIMER_OFFSET, is_ordinal
+from riot_ops.core.order import TIMER_OFFSET, is_ordinal, ordinals
 from riot_ops.graph.graph import Graph
 
 __all__ = ["Origin", "RecordTrace", "StepTrace", "Trace"]
 
-#: Records that a terminal and a notebook show, and rows of a step for one record.
-TEXT_RECORDS, HTML_RECORDS, MAX_ROWS = 20, 100, 4
+#: Records that a terminal and a notebook show, records of a step for one message, and numbers of those without output.
+TEXT_RECORDS, HTML_RECORDS, MAX_ROWS, MAX_MARKS = 10, 100, 6, 6
 #: Width of the names of steps before what they made.
 MAX_NAME = 16
 
@@ -38,6 +39,22 @@ class Origin(NamedTuple):
 
     source: str
     seq: int
+
+
+class Row(NamedTuple):
+    """A record of a message, with its ordinals, which number the records of one message."""
+
+    numbers: tuple[int | None, ...]
+    fields: dict[str, Any]
+
+    @property
+    def is_timer(self) -> bool:
+        """Whether it is timer output, or was made of it."""
+        return bool(self.numbers) and self.numbers[0] is not None and self.numbers[0] < -(TIMER_OFFSET >> 1)
+
+    def origins(self) -> list[tuple[int | None, ...]]:
+        """Return the ordinals of the records that it may be made of, the nearest first."""
+        return [self.numbers[:n] for n in range(len(self.numbers), 0 if self.is_timer else -1, -1)]
 
 
 class Cell(NamedTuple):
@@ -86,8 +103,6 @@ class StepTrace:
     #: The emitted and the rejected records of each message by their places; those at the end are not among them.
     emitted_from: Mapping[Origin, list[int]] = field(repr=False)
     rejected_from: Mapping[Origin, list[int]] = field(repr=False)
-    #: Places of timer output.
-    timers: frozenset[int] = field(repr=False)
 
     @property
     def task(self) -> str:
@@ -102,26 +117,40 @@ class StepTrace:
         """Return the records that it emitted at the end of the sample."""
         return self._rows(range(self.records.num_rows - self.at_end, self.records.num_rows))
 
-    def cells(self, origin: Origin, read: list[dict[str, Any]], timers: int = 0) -> list[Cell]:
-        """Return what it made of a message of which it ``read`` these records; empty if it did not get it.
-
-        ``timers`` is how many of the records are timer output.
-        """
-        places = self.emitted_from.get(origin, [])
+    def cells(self, origin: Origin, read: list[Row]) -> list[Cell]:
+        """Return what it made of a message of which it ``read`` these records; empty if it did not get it."""
+        made = self.numbered_rows(origin)
         found = [Cell("rejected", _error_text(error)) for error in self._error_rows(origin)[:MAX_ROWS]]
-        rows = self._rows(places[:MAX_ROWS])
-        own = sum(place not in self.timers for place in places)
-        alone = len(read) == 1 and (own == 1 if not timers else len(places) == 1)
-        for place, row in zip(places, rows, strict=False):
-            timer = place in self.timers
-            text = _changes(read[0], row) if alone and timer == bool(timers) else fields_text(row)
-            found.append(Cell("timer" if timer else "record", text))
-        if len(places) > MAX_ROWS:
-            found.append(Cell("record", f"… {len(places) - MAX_ROWS:,} more records"))
-        made = own if len(read) > timers else len(places)
-        if read and not made and not any(cell.kind == "rejected" for cell in found):
-            found.append(Cell("nothing", self._nothing()))
-        return found
+        counts = Counter(row.numbers for row in read)
+        parents = {row.numbers: row.fields for row in read if counts[row.numbers] == 1}
+        marked = max(_own(read), _own(made)) > 1
+        before: Row | None = None
+        for row in made[:MAX_ROWS]:
+            text = _made_text(row, before, parents)
+            kind = "timer" if row.is_timer else "record"
+            found.append(Cell(kind, f"{_mark(row)} {text}" if marked and row.numbers and not row.is_timer else text))
+            before = row
+        if len(made) > MAX_ROWS:
+            found.append(Cell("record", f"… {len(made) - MAX_ROWS:,} more records"))
+        return found + self._left_out(read, made, rejected=bool(found) and found[0].kind == "rejected")
+
+    def numbered_rows(self, origin: Origin) -> list[Row]:
+        """Return the records that it emitted for a message, each with its ordinals."""
+        taken = self.records.take(pa.array(self.emitted_from.get(origin, []), pa.int64()))
+        names = ordinals(taken.column_names)
+        return [Row(tuple(row[name] for name in names), _without_numbers(row)) for row in taken.to_pylist()]
+
+    def _left_out(self, read: list[Row], made: list[Row], *, rejected: bool) -> list[Cell]:
+        """Say what it made no record of, and why."""
+        given = [row for row in read if not row.is_timer] or read
+        kept = {numbers for row in made for numbers in row.origins()}
+        silent = [row for row in given if row.numbers not in kept]
+        if not silent or rejected:
+            return []
+        if len(silent) == len(given):
+            return [Cell("nothing", self._nothing())]
+        marks = [_mark(row) for row in silent[:MAX_MARKS]] + ["…"] * (len(silent) > MAX_MARKS)
+        return [Cell("nothing", f"{', '.join(marks)} {self._nothing()}")]
 
     def __repr__(self) -> str:
         lines = [*wrapped(self.task, "  ", f"{self.id}: ")]
@@ -158,7 +187,7 @@ class StepTrace:
 
     def _rows(self, places: Any) -> list[dict[str, Any]]:
         found = self.records.take(pa.array(list(places), pa.int64())).to_pylist()
-        return [{name: value for name, value in row.items() if name != "seq" and not is_ordinal(name)} for row in found]
+        return [_without_numbers(row) for row in found]
 
     def _error_rows(self, origin: Origin) -> list[dict[str, Any]]:
         places = self.rejected_from.get(origin, ())
@@ -191,6 +220,13 @@ class Trace(Mapping[str, StepTrace]):
         Source and number (``seq``) of each message of the sample.
     ended : bool
         Whether the sample has all records of the sources.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> trace = ro.show(ro.tasks.RangeFilter(bounds={"temp": (0, 40)}), [{"obs_type": "temp", "value": 99.0}])
+    >>> trace["range_filter"].read, trace["range_filter"].written, trace["range_filter"].note
+    (1, 0, 'filtered out 1')
     """
 
     flow: Graph
@@ -243,10 +279,8 @@ class Trace(Mapping[str, StepTrace]):
         """Return what each step that got a message made of it."""
         found = {}
         for step in self.steps.values():
-            above = [self.steps[id] for id in step.inputs]
-            read = [row for one in above for row in one.rows(origin)]
-            timers = sum(place in one.timers for one in above for place in one.emitted_from.get(origin, ()))
-            if cells := step.cells(origin, read, timers):
+            read = [row for above in step.inputs for row in self.steps[above].numbered_rows(origin)]
+            if cells := step.cells(origin, read):
                 found[step.id] = cells
         return found
 
@@ -349,7 +383,12 @@ def _step_lines(id: str, cells: list[Cell], width: int) -> list[str]:
 
 def _html_cell(cells: list[Cell]) -> Markup:
     return Markup(
-        "".join(f"<div{_CLASSES[cell.kind]}>{cell_html(_WORDS[cell.kind] + cell.text)}</div>" for cell in cells)
+        "".join(
+            f"<div{_CLASSES[cell.kind]}>{cell_html(_WORDS[cell.kind] + cell.text)}</div>" for cell in cells
+        ).replace(
+            "] ",
+            "]&nbsp;",  # a number and the first field of its record stay on one line
+        )
     )
 
 
@@ -360,12 +399,34 @@ def _end_cells(rows: list[dict[str, Any]]) -> list[Cell]:
     return found
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Show a record that a step made of another: the fields that differ, or all if some are gone."""
+def _own(rows: list[Row]) -> int:
+    return sum(not row.is_timer for row in rows)
+
+
+def _mark(row: Row) -> str:
+    return f"[{'.'.join(map(str, row.numbers))}]"
+
+
+def _without_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "seq" and not is_ordinal(name)}
+
+
+def _made_text(row: Row, before: Row | None, parents: Mapping[tuple[int | None, ...], dict[str, Any]]) -> str:
+    """Show a record by what differs: from the record that it was made of, or the one before it."""
+    if row.numbers in parents:
+        return _changes(parents[row.numbers], row.fields)
+    if before is not None and before.is_timer == row.is_timer and before.fields.keys() == row.fields.keys():
+        return _changes(before.fields, row.fields, "the same again")
+    parent = next((parents[numbers] for numbers in row.origins() if numbers in parents), {})
+    return fields_text({k: v for k, v in row.fields.items() if k not in parent or not _same(parent[k], v)})
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], unchanged: str = "passes unchanged") -> str:
+    """Show the fields of a record that differ from those of another, or all if some are gone."""
     if not before.keys() <= after.keys():
         return fields_text(after)
     changed = {name: value for name, value in after.items() if name not in before or not _same(before[name], value)}
-    return fields_text(changed) if changed else "passes unchanged"
+    return fields_text(changed) if changed else unchanged
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -386,8 +447,3 @@ def _value(row: Mapping[str, Any], name: str) -> str:
 def failure_text(error: Exception) -> str:
     """Return what a step raised, on one line."""
     return escape_control(f"{type(error).__name__}: {exception_text(error)}")
-
-
-def is_timer(ordinal: int | None) -> bool:
-    """Whether the first ordinal of a record is that of timer output."""
-    return ordinal is not None and ordinal < -(TIMER_OFFSET >> 1)
