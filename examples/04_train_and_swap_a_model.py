@@ -113,7 +113,6 @@ inbox, updates = queue.Queue(), queue.Queue()
 half = count(hours=48)
 for row in rows[:half]:
     inbox.put(row)
-updates.put({"event_time": None, "update": first})  # names the fields of this source
 
 run = serve.launch({"meters": iter(inbox.get, None), "names": iter(updates.get, None)})
 
@@ -126,7 +125,7 @@ def wait_for(records):
         read = run.status()["steps"].get("predict", {}).get("read", 0)
 
 
-wait_for(half + 1)
+wait_for(half)
 print("running:", run.active, "· predicted:", run.summary.rows["predict"], "of", half)
 
 # %% [markdown]
@@ -139,7 +138,7 @@ print("running:", run.active, "· predicted:", run.summary.rows["predict"], "of"
 # %%
 second = learn(hours=48)
 updates.put({"event_time": None, "update": second})
-wait_for(half + 2)
+wait_for(half + 1)
 
 for row in rows[half:]:
     inbox.put(row)

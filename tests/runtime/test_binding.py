@@ -15,6 +15,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import LocalBackend, ReuseManager
+from riot_ops.runtime import binding
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.testing import EOF, PAUSE, ScriptedSource
 
@@ -348,6 +349,65 @@ def test_iterator_is_read_once():
     assert source.finished(end)
     with pytest.raises(ConfigError, match="an iterator can be read only once, and this one has been read"):
         source.latest(source.initial())
+
+
+class Silent:
+    """An iterator that gives nothing before it may."""
+
+    def __init__(self, *records):
+        self.may, self.records = threading.Event(), iter(records)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        assert self.may.wait(60)
+        return next(self.records)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Runs do not wait for the first record of an iterator."""
+    monkeypatch.setattr(binding, "FIRST_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_run_starts_before_the_first_record_of_an_iterator():
+    records = Silent({"device": "a", "value": 1.0}, {"device": "b", "value": 2.0})
+    run = flow().launch(records)
+    assert run.active
+    records.may.set()
+    assert run.wait().messages == 2
+    assert run["readings"].select(["seq", "device"]).to_pylist() == [
+        {"seq": 0, "device": "a"},
+        {"seq": 1, "device": "b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"device": "a", "vlaue": 1.0}, "lacks the field 'value'.*did you mean"),
+        ({"device": "a", "value": 1.0, "seq": 7}, "records have seq, but its first one came during the run"),
+        (1.0, "an iterator as source must give dicts, got 1.0"),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+def test_late_first_record_is_checked_when_it_comes(record, message):
+    records = Silent(record)
+    run = flow().launch(records)
+    records.may.set()
+    with pytest.raises(ConfigError, match=message):
+        run.wait()
+
+
+def test_error_before_the_first_record_is_raised():
+    def records():
+        raise OSError("the sensor is gone")
+        yield
+
+    with pytest.raises(OSError, match="the sensor is gone"):
+        flow().launch(records())
 
 
 def test_iterator_error_fails_run():

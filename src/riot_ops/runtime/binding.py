@@ -17,6 +17,7 @@ from riot_ops.core.source import Source
 from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
 from riot_ops.ingest.files import read
+from riot_ops.ingest.first_item import FirstItem
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.replay import replay
 from riot_ops.ingest.step import check_source_fields
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["ReadableStreams", "bind_sinks", "bind_sources", "end_sinks", "read_stream", "sinks_by_node"]
+
+#: How long a run waits at its start for the first record of an iterator.
+FIRST_SECONDS = 2.0
 
 
 def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict[str, Any]:
@@ -109,15 +113,36 @@ def _as_source(name: str, source: Any, schema: pa.Schema) -> Source:
 
 
 def _iterated(name: str, source: Iterator[Any], schema: pa.Schema) -> Source:
-    """Return an iterator of dicts as a source; the first dict names the fields."""
-    first = list(itertools.islice(source, 1))
-    if first and not isinstance(first[0], Mapping):
-        raise ConfigError(f"an iterator as source must give dicts, got {value_text(first[0])}")
+    """Return an iterator of dicts as a source; the first dict names the fields, also if it comes during the run."""
+    reader = FirstItem(source)
+    first = reader.wait(FIRST_SECONDS)
     if first:
-        check_names(name, map(str, first[0]), schema)
+        _check_first(name, first[0], schema)
     if "seq" in schema.names and not (first and "seq" in first[0]):
         schema = schema.remove(schema.get_field_index("seq"))
-    return StreamSource(lambda _: batched_records(source, schema, first), schema, replayable=False)
+    if first is not None:
+        return StreamSource(lambda _: batched_records(source, schema, first), schema, replayable=False)
+    return StreamSource(lambda _: batched_records(_late(name, reader, schema), schema), schema, replayable=False)
+
+
+def _late(name: str, reader: FirstItem[Any], schema: pa.Schema) -> Iterator[Any]:
+    """Yield the records of an iterator whose first one had not come at the start, when it was taken to lack ``seq``."""
+    records = reader.all_items()
+    for first in itertools.islice(records, 1):
+        _check_first(name, first, schema)
+        if "seq" in first and "seq" not in schema.names:
+            raise ConfigError(
+                f"the source {name!r} is an iterator whose records have seq, but its first one came during the run, "
+                "when they were to be numbered; let the first one come sooner, or leave seq out"
+            )
+        yield first
+    yield from records
+
+
+def _check_first(name: str, record: Any, schema: pa.Schema) -> None:
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"an iterator as source must give dicts, got {value_text(record)}")
+    check_names(name, map(str, record), schema)
 
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
