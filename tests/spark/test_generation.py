@@ -266,3 +266,38 @@ def test_query_of_the_user_goes_on_after_changes(spark, tmp_path):
         spark.conf.set(PARTITIONS, before)
     whole = flow_of(**mean).run(numbered)["mean"].to_pylist()
     assert spark_rows(tmp_path / "out") == Counter(tuple(row[n] for n in ("seq", "device", "value")) for row in whole)
+
+
+@pytest.mark.slow
+def test_state_of_operators_of_spark_and_without_notes_is_refused(spark, tmp_path, monkeypatch):
+    """What cannot be moved is named, and the checkpoint stays as it is."""
+    from pyspark.sql import functions as f
+
+    numbered = TABLE.append_column("seq", pa.array(range(TABLE.num_rows), pa.int64()))
+    changed = flow_of(mean=t.MovingAverage(by="kind", window=5), new=t.MovingAverage(by="device", window=4))
+    before = spark.conf.get(PARTITIONS)
+    try:
+        spark.conf.set(PARTITIONS, "2")
+        frames = changing().frames(stream_of(spark, tmp_path / "in", numbered.slice(0, 60)))
+        for name, counts in (("counted", True), ("plain", False)):
+            place = frames.continue_from(tmp_path / name)
+            rows = frames["mean"]
+            if counts:
+                rows = rows.groupBy("device").agg(f.count("*").alias("n"))
+            writer = rows.writeStream.outputMode("complete" if counts else "append").format("memory")
+            query = writer.option("checkpointLocation", place).queryName(name).trigger(availableNow=True).start()
+            query.awaitTermination()
+        kept = contents(tmp_path / "counted"), contents(tmp_path / "plain")
+        other = changed.frames(stream_of(spark, tmp_path / "in"))
+        with pytest.raises(
+            StateError, match=r"counted has state of Spark's own operators \(stateStoreSave\).*new checkpoint"
+        ):
+            other.continue_from(tmp_path / "counted", restart="compatible")
+        with pytest.raises(StateError, match="keeps the state of"):
+            other.continue_from(tmp_path / "plain")
+        monkeypatch.setattr("riot_ops.spark.user_checkpoint.read_notes", lambda *_: None)  # as an earlier version
+        with pytest.raises(StateError, match="does not note what identifies its state.*continue it once"):
+            other.continue_from(tmp_path / "plain", restart="compatible")
+        assert kept == (contents(tmp_path / "counted"), contents(tmp_path / "plain"))
+    finally:
+        spark.conf.set(PARTITIONS, before)

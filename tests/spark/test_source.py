@@ -41,6 +41,21 @@ def in_task(batch=None, place=3, **more):
     return mock.patch.object(TaskContext, "get", return_value=context)
 
 
+def test_position_that_a_checkpoint_cannot_hold_is_refused():
+    class Odd(ro.MemorySource):
+        def initial(self):
+            return 7
+
+    flow = flow_of(t.KalmanFilter(by=("device",)))
+    planned = plan(flow)
+    labels = assign_labels(planned, 1)
+    stage = SourceStage(
+        planned, "in", Odd([{"device": "x", "value": 1.0}]), None, labels, ARRIVAL, Buffering(codec=None), None, 1
+    )
+    with pytest.raises(ro.ConfigError, match=r"source 'in': initial\(\) of Odd must return a mapping of texts"):
+        Reader(stage).initial_offset()
+
+
 def test_blocks_are_stamped_and_written_as_stage_zero():
     asked = []
     sink_routes = SimpleNamespace(writer=lambda stage, place: asked.append((stage, place)))

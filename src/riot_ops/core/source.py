@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import snake_case
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "WrappedSource",
     "fingerprint",
     "heartbeat",
+    "initial_offset",
     "isolated_sources",
     "parse_heartbeat",
     "register_source",
@@ -34,7 +36,7 @@ __all__ = [
     "row_splits",
 ]
 
-#: A position in a source: small, JSON-able, comparable with ``==``.
+#: A position in a source: a small mapping of texts to values of JSON, comparable with ``==``.
 Offset = dict[str, Any]
 
 #: A part of a range of offsets, JSON-able. Its optional key ``due`` (``[first, last]``, microseconds since the epoch)
@@ -133,7 +135,7 @@ class Source(ABC):
 
     @abstractmethod
     def initial(self) -> Offset:
-        """Return the offset of the first record."""
+        """Return the offset of the first record: a mapping of texts to values of JSON, as all offsets."""
 
     @abstractmethod
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
@@ -322,6 +324,31 @@ class WrappedSource(Source):
         self.source.close()
 
 
+def initial_offset(name: str, source: Source) -> Offset:
+    """Return the first offset of the source with a name; ConfigError unless a checkpoint can hold it.
+
+    >>> class Bare(Source):
+    ...     def initial(self):
+    ...         return 7
+    >>> Bare.__abstractmethods__ = frozenset()
+    >>> initial_offset("readings", Bare())
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: source 'readings': initial() of Bare must return a mapping of texts to values of
+    JSON, which a restart reads again, got 7 (int)
+    """
+    found = source.initial()
+    try:
+        is_kept = isinstance(found, dict) and msgspec.json.decode(msgspec.json.encode(found)) == found
+    except (TypeError, ValueError):  # a type without a form, or whose form is not read again
+        is_kept = False
+    if not is_kept:
+        raise ConfigError(
+            f"source {name!r}: initial() of {type(source).__name__} must return a mapping of texts to values of JSON, "
+            f"which a restart reads again, got {value_text(found)}"
+        )
+    return found
+
+
 def row_splits(start: Offset, end: Offset, n: int, name: str = "row") -> list[Split]:
     """Cut a range of rows into at most n parts; ``name`` is that of the row's number in the offsets.
 
@@ -394,7 +421,8 @@ def isolated_sources() -> Iterator[None]:
 def registered_sources() -> list[type[Source]]:
     """Return all registered sources, in order of category and code.
 
-    >>> [cls.code for cls in registered_sources()]
-    ['MQS']
+    >>> from riot_ops.connectors import MQTTSource
+    >>> MQTTSource in registered_sources()
+    True
     """
     return sorted(set(_REGISTRY.values()), key=lambda s: (s.category, s.code))

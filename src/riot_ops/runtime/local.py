@@ -24,7 +24,7 @@ from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.folder_lock import FolderLock
 from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
 from riot_ops.core.sink import FanOutWriter, MemorySink, Sink
-from riot_ops.core.source import Source
+from riot_ops.core.source import Source, initial_offset
 from riot_ops.core.storage import open_place
 from riot_ops.graph.graph import Graph
 from riot_ops.kernels.changeover import prefer_plain_python
@@ -382,7 +382,7 @@ class Job:
         """Run until the sources end; raises a Ctrl-C after a commit."""
         if self.setup.retain_memory:
             retain_freed_memory(2 if self.setup.pipeline is None else self.setup.pipeline.max_in_flight)
-        self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
+        self.offsets = {name: initial_offset(name, s) for name, s in self.setup.sources.items()}
         self._restore()
         self.started = time.time()
         self.log = RunLog(self.setup.flow.name)

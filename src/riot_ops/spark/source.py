@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.source import Source, Split
+from riot_ops.core.source import Source, Split, initial_offset
 from riot_ops.graph.plan import Plan
 from riot_ops.runtime.memory import return_freed_memory
 from riot_ops.spark.blocks import Block, Packer, blocks_to_batch
@@ -122,7 +122,7 @@ class Reader:
 
     def initial_offset(self) -> dict[str, Any]:
         """Return the offset at which a new query begins."""
-        return {"at": self._stage.source.initial(), "ended": False}
+        return {"at": initial_offset(self._stage.stream, self._stage.source), "ended": False}
 
     def max_records(self) -> int | None:
         """Return the maximum records of a micro-batch."""
