@@ -296,7 +296,7 @@ def test_state_of_operators_of_spark_and_without_notes_is_refused(spark, tmp_pat
         with pytest.raises(StateError, match="keeps the state of"):
             other.continue_from(tmp_path / "plain")
         monkeypatch.setattr("riot_ops.spark.user_checkpoint.read_notes", lambda *_: None)  # as an earlier version
-        with pytest.raises(StateError, match="does not note what identifies its state.*continue it once"):
+        with pytest.raises(StateError, match=r"does not note what identifies its state.*continue it once"):
             other.continue_from(tmp_path / "plain", restart="compatible")
         assert kept == (contents(tmp_path / "counted"), contents(tmp_path / "plain"))
     finally:
