@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -18,6 +20,7 @@ from riot_ops.core.errors import ConfigError
 
 __all__ = [
     "as_uri",
+    "check_regular",
     "local_path",
     "make_folder",
     "safe_file_name",
@@ -95,6 +98,17 @@ def _without_nul(path: str, what: str) -> Path:
     if "\0" in path:  # the file functions of Python raise a ValueError
         raise ConfigError(f"{what} must be a path without NUL characters, got {path!r}")
     return Path(path)
+
+
+def check_regular(path: Path) -> None:
+    """Raise an OSError unless a path is that of a file: a pipe or a device may never end.
+
+    >>> check_regular(Path("/dev/null"))
+    Traceback (most recent call last):
+    OSError: [Errno 22] not a regular file: '/dev/null'
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def as_uri(path: str | os.PathLike[str]) -> str:

@@ -25,7 +25,7 @@ import msgspec
 
 from riot_ops.core.claim import Claim, Holder
 from riot_ops.core.errors import ConnectorError, StateError
-from riot_ops.core.paths import make_folder, sync
+from riot_ops.core.paths import check_regular, make_folder, sync
 from riot_ops.core.storage import Address
 from riot_ops.runtime.fingerprint import StepContract
 
@@ -128,6 +128,8 @@ class Checkpoint:
     def read(self, path: Path | Address) -> CheckpointData:
         """Read a file; raises :class:`StateError` if it differs in any way from the written one."""
         try:
+            if isinstance(path, Path):
+                check_regular(path)
             data = path.read() if isinstance(path, Address) else path.read_bytes()
         except ConnectorError:
             raise
@@ -146,7 +148,7 @@ class Checkpoint:
             raise self._damaged(path, "the checksum does not fit")
         try:
             saved = msgspec.msgpack.decode(body, type=CheckpointData)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(path, str(error)) from None
         if _number(path.name) != saved.epoch:
             raise self._damaged(path, f"it is of epoch {saved.epoch}")

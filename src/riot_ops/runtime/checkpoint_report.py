@@ -12,12 +12,14 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from riot_ops.core.errors import ConfigError, RiotError, StateError
+from riot_ops.core.errors import ConfigError, RiotError, StateError, excerpt
+from riot_ops.core.paths import check_regular
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.snapshot import unpack_snapshot
 
@@ -25,6 +27,10 @@ __all__ = ["checkpoint_problems", "describe_checkpoint"]
 
 #: Beginning of the files in which Hadoop keeps checksums of blocks.
 CRC_MAGIC = b"crc\0"
+#: Deepest nesting of a position that is shown, and its longest text.
+MAX_DEPTH, MAX_TEXT = 20, 1000
+#: Names of Spark's micro-batches and operators: numbers of Java.
+NUMBER = re.compile(r"[0-9]{1,19}")
 #: Spark's logs begin with their version.
 LOG_VERSION = re.compile(r"v\d+")
 
@@ -107,14 +113,18 @@ def _describe_local(folder: Path) -> dict[str, Any]:
     }
 
 
-def _json_safe(value: Any) -> Any:
-    """Return an offset as JSON-able data: long bytes, as the positions in files, by their size."""
+def _json_safe(value: Any, depth: int = 0) -> Any:
+    """Return an offset as JSON-able data: bytes, as the positions in files, by their size; long texts are cut."""
     if isinstance(value, bytes):
         return f"{len(value):,} bytes"
+    if isinstance(value, str):
+        return excerpt(value, MAX_TEXT)
+    if isinstance(value, dict | list | tuple) and depth == MAX_DEPTH:
+        return "…"
     if isinstance(value, dict):
-        return {str(name): _json_safe(one) for name, one in value.items()}
+        return {excerpt(str(name), MAX_TEXT): _json_safe(one, depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_safe(one) for one in value]
+        return [_json_safe(one, depth + 1) for one in value]
     return value
 
 
@@ -129,9 +139,7 @@ def _describe_spark(folder: Path) -> dict[str, Any]:
         last = committed[-1] if committed else planned[-1]
         ends = [_parsed(line) for line in _log(folder / "offsets" / str(last))[2:]]
     state = folder / "state"
-    operators = (
-        sorted((p for p in state.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if state.is_dir() else []
-    )
+    operators = [state / str(number) for number in _numbers(state)]
     flow = manifest.get("flow", {})
     keyed = [re.sub(r"^state of step '(.*)'$", r"\1", part) for part in manifest.get("state", {})]
     sources = [re.sub(r"^source '(.*)'$", r"\1", part) for part in flow if part.startswith("source ")]
@@ -143,25 +151,32 @@ def _describe_spark(folder: Path) -> dict[str, Any]:
         "order": manifest.get("order"),
         "dataflow": sorted(flow),
         "positions": dict(zip(named, ends, strict=True)),
-        "steps": {step: {"task": flow.get(f"step {step!r}", {}).get("task", "")} for step in keyed},
+        "steps": {step: {"task": _task_of(flow.get(f"step {step!r}"))} for step in keyed},
         "state_bytes": {path.name: _size(path) for path in operators},
     }
 
 
+def _task_of(step: Any) -> str:
+    return str(step.get("task", "")) if isinstance(step, dict) else ""
+
+
 def _parsed(line: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError:
-        return line
+        return _json_safe(json.loads(line))
+    except (ValueError, RecursionError):
+        return excerpt(line, MAX_TEXT)
 
 
 def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if NUMBER.fullmatch(path.name))
 
 
 def _log(path: Path) -> list[str]:
     """Return the lines of a file of Spark's logs."""
     try:
+        check_regular(path)
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StateError(f"{path} cannot be read: {error}") from None
@@ -173,10 +188,14 @@ def _log(path: Path) -> list[str]:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
+        check_regular(path)
         found = json.loads(path.read_text(encoding="utf-8"))
-        checksum, found["checksum"] = found["checksum"], 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StateError(f"{path} is damaged: {error}") from None
+    parts = (found.get("flow", {}), found.get("state", {})) if isinstance(found, dict) else (None,)
+    if not all(isinstance(part, dict) for part in parts) or "checksum" not in found:
+        raise StateError(f"{path} is damaged: it is no manifest of a query")
+    checksum, found["checksum"] = found["checksum"], 0
     later = ("run", "steps", "layout", "sources", "base")  # summed only if they hold something
     plain = {name: value for name, value in found.items() if value or name not in later}
     if zlib.crc32(msgspec.json.encode(plain)) != checksum:
@@ -201,13 +220,16 @@ def _spark_problems(folder: Path) -> Iterator[str]:
                     json.loads(line or "{}")
             except StateError as error:
                 yield str(error)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 yield f"{folder / name / str(number)} is damaged: {error}"
     for path in sorted(folder.rglob("*")):
-        if path.name.startswith(".") and path.suffix == ".crc":
-            yield from _crc_problems(path)
-        elif path.suffix == ".zip":
-            yield from _zip_problems(path)
+        try:
+            if path.name.startswith(".") and path.suffix == ".crc":
+                yield from _crc_problems(path)
+            elif path.suffix == ".zip":
+                yield from _zip_problems(path)
+        except OSError as error:
+            yield f"{path} cannot be read: {error}"
 
 
 def _crc_problems(sums: Path) -> Iterator[str]:
@@ -215,22 +237,32 @@ def _crc_problems(sums: Path) -> Iterator[str]:
     path = sums.with_name(sums.name.removeprefix(".").removesuffix(".crc"))
     if not path.exists():
         return  # Spark removes a file before its checksums
-    data, known = path.read_bytes(), sums.read_bytes()
+    check_regular(path)
+    check_regular(sums)
+    known = sums.read_bytes()
     if not known.startswith(CRC_MAGIC) or len(known) < 8:
         yield f"{sums} is damaged: it holds no checksums"
         return
     (block,) = struct.unpack(">i", known[4:8])
     wanted = [one for (one,) in struct.iter_unpack(">I", known[8 : 8 + (len(known) - 8) // 4 * 4])]
-    found = [zlib.crc32(data[i : i + block]) for i in range(0, len(data), block)] if block > 0 else []
-    if found != wanted:
+    blocks = -(-path.stat().st_size // block) if block > 0 else -1
+    if blocks != len(wanted) or not all(map(eq, _block_sums(path, block), wanted)):
         yield f"{path} is damaged: the checksum does not fit"
 
 
+def _block_sums(path: Path, block: int) -> Iterator[int]:
+    with open(path, "rb") as file:
+        while data := file.read(block):
+            yield zlib.crc32(data)
+
+
 def _zip_problems(path: Path) -> Iterator[str]:
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
-    except (OSError, zipfile.BadZipFile) as error:
+    # an entry that is encrypted, packed in a way that Python lacks, or cut
+    except (OSError, zipfile.BadZipFile, RuntimeError, EOFError, ValueError, struct.error, zlib.error) as error:
         yield f"{path} is damaged: {error}"
         return
     if broken is not None:
