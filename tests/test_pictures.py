@@ -48,3 +48,14 @@ def test_picture_is_readable_at_400_pixels_in_both_schemes(path):
 def test_picture_stands_on_a_page(path):
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     assert any(f"pictures/{path.name}" in page.read_text(encoding="utf-8") for page in pages)
+
+
+CONCEPTS = sorted(path for path in (ROOT / "docs" / "concepts").glob("*.md") if path.stem != "words")
+
+
+@pytest.mark.parametrize("page", CONCEPTS, ids=lambda path: path.stem)
+def test_concept_has_a_picture_and_an_example(page):
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"!\[.+\]\(../pictures/(\w+).svg\)", text) == [page.stem]
+    assert ">>> " in text
+    assert f"concepts/{page.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
