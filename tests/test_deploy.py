@@ -41,6 +41,9 @@ def test_templates_are_all_checked_here():
     assert {name for name in names if "__pycache__" not in name} == {
         *("job.py", "pack.sh", "databricks.yml", "yarn/submit.sh", "emr/submit.sh"),
         *("systemd/greenhouse.py", "systemd/greenhouse.service"),  # by test_service.py
+        # by test_docker.py
+        *(f"docker/{name}" for name in ("Dockerfile", "Dockerfile.dockerignore", "compose.yaml")),
+        *(f"docker/{name}" for name in ("health.py", "sensors.py", "mosquitto.conf")),
         "grafana/riot_ops.json",  # tests/monitoring/test_metrics.py
         *("kubernetes/Dockerfile", "kubernetes/checkpoint-volume.yaml", "kubernetes/spark-application.yaml"),
     }
