@@ -272,3 +272,25 @@ def test_status_of_a_query_says_so():
     assert "x: running, on Spark, 0.0 s" in shown
     assert '<td>latency (50, 95, 99 %)</td><td class="n">–, 250 ms, 2.5 s</td>' in shown
     assert '<td>micro-batch</td><td class="n">–</td>' in shown
+
+
+@pytest.mark.spark
+@pytest.mark.slow  # another Spark, in the kernel
+def test_query_updates_in_place_until_it_ends(kernel):
+    kernel.run("from riot_ops import spark as ros\nspark = ros.session()")
+    code = (
+        "import tempfile\n"
+        "flow = ro.Dataflow('on_spark')\n"
+        "flow.source('readings', {'value': 'double'}).to('out')\n"
+        "source = ro.MemorySource([{'value': float(i)} for i in range(30)])\n"
+        "query = flow.start(spark, source, out=tempfile.mkdtemp(), max_records=10)\n"
+        "query"
+    )
+    outputs, errors = kernel.run(code)
+    assert not errors
+    (shown,) = (m for m in outputs if m["msg_type"] == "display_data")
+    assert "on_spark: running, on Spark" in shown["content"]["data"]["text/html"]
+    kernel.run("query.wait();")
+    last = kernel.updated(shown["content"]["transient"]["display_id"], "on_spark: ended, on Spark")
+    assert '<td>messages</td><td class="n">30</td>' in last["content"]["data"]["text/html"]
+    kernel.run("spark.stop()")
