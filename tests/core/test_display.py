@@ -95,6 +95,8 @@ def test_operator_is_shown_without_its_defaults():
         "Window(by=('a', 'b'), frame=Tumbling(size=0:01:00), aggregates={'n': 'count'}, emit='final')"
     )
     assert len(operator_text(window, 20)) == 20
+    bounds = t.RangeFilter(bounds={"a": (0, 1.5)})
+    assert operator_text(bounds) == "RangeFilter(bounds=(('a', 0.0, 1.5),), by='obs_type')"
 
 
 def test_table_of_text_fits_the_width():

@@ -223,6 +223,25 @@ def test_records_of_one_message_are_followed_by_their_numbers():
     }
 
 
+def test_record_of_a_join_is_kept_until_its_match():
+    flow = ro.Dataflow("join")
+    common = {"device": "string", "event_time": "timestamp[us, tz=UTC]"}
+    left = flow.source("temps", {**common, "temp": "double"}).key_by("device")
+    right = flow.source("hums", {**common, "hum": "double"}).key_by("device")
+    left.join(right, within="5s", id="joined").to("out")
+    rows = {"temps": ("temp", (0, 60)), "hums": ("hum", (1, 90))}
+    data = {
+        name: [{"device": "a", "event_time": _second(second), field: 1.5} for second in seconds]
+        for name, (field, seconds) in rows.items()
+    }
+    trace = ro.show(flow, data)
+    assert trace["joined"].written == 1  # of the records of seconds 0 and 1
+    assert [cell.text for cell in trace.cells(Origin("temps", 0))["joined"]] == ["kept, no match so far"]
+    (match,) = trace["joined"].rows(Origin("hums", 0))
+    assert (match["temp"], match["hum"]) == (1.5, 1.5)
+    assert [cell.text for cell in trace.cells(Origin("hums", 1))["joined"]] == ["kept, no match so far"]
+
+
 def test_many_records_of_one_message_are_cut():
     flow = ro.Dataflow("words")
     split = ro.flat_map(lambda row: [{"word": w} for w in row["text"].split()], {"word": "string"})

@@ -121,6 +121,8 @@ def _parameter_text(value: Any) -> str:
         return operator_text(value)
     if isinstance(value, tuple) and len(value) == 1 and isinstance(value[0], str):
         return repr(value[0])
+    if type(value) is tuple:
+        return "(" + ", ".join(map(_parameter_text, value)) + ("," if len(value) == 1 else "") + ")"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {_parameter_text(one)}" for name, one in value.items()) + "}"
     return str(getattr(value, "__qualname__", None) or repr(value)) if callable(value) else repr(value)

@@ -336,7 +336,8 @@ class _SampleRun:
             )
         if step.at_end:
             at = self._times.get(step.id)
-            timed = operator is not None and bool(operator_clocks(operator))
+            joins = getattr(operator, "pattern", "") == "Join"
+            timed = operator is not None and not joins and bool(operator_clocks(operator))
             yield f"{step.at_end:,} only at the end of the sample" + (
                 f": until then stream time had come to {at}, and their windows were open" if timed and at else ""
             )

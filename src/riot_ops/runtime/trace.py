@@ -201,6 +201,8 @@ class StepTrace:
             return "the step has failed"
         if isinstance(operator, FilterOperator) or getattr(operator, "category", "") == "Filter":
             return "filtered out"
+        if getattr(operator, "pattern", "") == "Join":
+            return "kept, no match so far"
         if operator is not None and operator_clocks(operator):
             return "held: its window is open"
         return "no output, kept in state" if isinstance(operator, KeyedOperator) else "no output"
