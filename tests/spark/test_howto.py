@@ -30,7 +30,6 @@ def test_page(spark, monkeypatch, name):
     assert not done.failed, "".join(output)
 
 
-@pytest.mark.slow  # a query of its own; make test compares other dataflows on both runners
 def test_readme_has_the_same_table_on_spark(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
