@@ -16,9 +16,9 @@ from riot_ops.streams.riotbench.city import CitySource
 
 #: Messages after which all keys are known and all windows full, and those that are counted.
 WARM, COUNTED = 200, 20
-#: Functions in Python and in C that STATS may call for a message, from the engine to the sink: some 510, of which a few
+#: Functions in Python and in C that STATS may call for a message, from the engine to the sink: some 490, of which a few
 #: depend on what ran before in the process.
-MAX_CALLS = 530
+MAX_CALLS = 510
 
 
 @pytest.mark.long

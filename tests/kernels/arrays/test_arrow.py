@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.arrow import count_column, float_column, nullable_column, truth_codes, valid_mask
+from riot_ops.kernels.arrays.arrow import (
+    count_column,
+    float_column,
+    nullable_column,
+    numpy_values,
+    truth_codes,
+    valid_mask,
+)
 from tests.kernels.arrays.columns import COLUMNS, slices
 
 
@@ -16,6 +23,28 @@ def test_valid_mask_equals_is_valid(column):
         found = valid_mask(part)
         assert found.dtype == np.bool_
         assert found.tolist() == part.is_valid().to_pylist()
+
+
+NUMBERS = [
+    pa.array([1, 0, 3, 4, 5]).cast(dtype)
+    for dtype in (*(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+                  *(pa.float32(), pa.float64(), pa.bool_()))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", [*NUMBERS, pa.array([1, None, 3]), pa.array([None, 2.5])], ids=lambda c: str(c.type))
+def test_numpy_values_equal_those_of_arrow(column):
+    for part in (*slices(column), pa.chunked_array([column, column])):
+        found, wanted = numpy_values(part), part.to_numpy(zero_copy_only=False)
+        assert found.dtype == wanted.dtype and not found.flags.writeable and found.flags.c_contiguous
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_numpy_values_share_memory():
+    column = pa.array(np.arange(100.0))
+    assert numpy_values(column[3:]).ctypes.data == column.buffers()[1].address + 24
+    values = numpy_values(pa.array(np.arange(100.0)))  # the column is gone
+    assert values.tolist() == list(range(100))
 
 
 @pytest.mark.parametrize("column", [c for c in COLUMNS if c.type in (pa.float64(), pa.int64(), pa.uint8())], ids=str)

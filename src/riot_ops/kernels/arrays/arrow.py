@@ -43,14 +43,14 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 #: Ids of the most frequent types: comparing ids is faster than calling ``pa.types.is_…``.
 FLOAT64, INT64, BOOL = pa.float64().id, pa.int64().id, pa.bool_().id
 
-#: Types of numbers, by the id of the column's type.
-NUMBERS: dict[int, np.dtype[Any]] = {
-    dtype.id: np.dtype(dtype.to_pandas_dtype())
+#: Ids of the types of numbers.
+NUMBERS = frozenset(
+    dtype.id
     for dtype in (
         *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
         *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
     )
-}
+)
 
 #: Types of the offsets of text and binary columns, by the id of the column's type.
 TEXT_OFFSETS: dict[int, np.dtype[Any]] = {
@@ -85,22 +85,18 @@ def numpy_values(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     >>> numpy_values(pa.array([1, 2, 3])[1:]).tolist()
     [2, 3]
     """
-    if isinstance(column, pa.ChunkedArray):
+    if column.__class__ is pa.ChunkedArray:  # a call less than isinstance
         column = column.combine_chunks()
-    kind, length = column.type.id, len(column)
-    dtype = NUMBERS[kind] if kind in NUMBERS else None  # noqa: SIM401 - a call less
-    if kind == BOOL and not column.null_count and length:
-        bits = np.frombuffer(column.buffers()[1], np.uint8)
-        end = column.offset + length
-        return readonly(np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_))
-    if dtype is None or column.null_count:
-        return readonly(column.to_numpy(zero_copy_only=False))
-    data = column.buffers()[1]
-    if data is None or not length:
-        return readonly(np.empty(0, dtype))
-    values = np.frombuffer(data, dtype, length, column.offset * dtype.itemsize)
-    values.flags.writeable = False
-    return values
+    kind = column.type.id
+    if not column.null_count:
+        if kind in NUMBERS:
+            found: npt.NDArray[Any] = np.from_dlpack(column)  # a third of the cost of np.frombuffer and the flag
+            return found if found.size else readonly(found)
+        if kind == BOOL and len(column):
+            bits = np.frombuffer(column.buffers()[1], np.uint8)
+            end = column.offset + len(column)
+            return readonly(np.unpackbits(bits, count=end, bitorder="little")[column.offset :].view(np.bool_))
+    return readonly(column.to_numpy(zero_copy_only=False))
 
 
 def valid_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
