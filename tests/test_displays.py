@@ -96,6 +96,23 @@ def test_text_fits_a_terminal(name):
         assert max(map(len, text.splitlines())) <= 80, text
 
 
+def test_control_characters_do_not_reach_the_terminal():
+    """A name or a value with the codes of a terminal could hide text, or pass for other text."""
+    bad = "a\x1b[31m\u202eb"
+    flow = ro.Dataflow(bad)
+    readings = flow.source("readings", {bad: "string", "value": "double"})
+    readings.key_by(bad).apply(t.KalmanFilter(), id="kalman").to("out")
+    rows = [{bad: bad, "value": 1.0}, {bad: bad, "value": bad}]
+    model = ro.models.LinearModel(inputs=(bad,), target="y", coefficients=(1.0,), intercept=0.0)
+    trace = ro.show(flow, rows)
+    session = t.KalmanFilter(by=bad).session()
+    for shown in (flow, flow.plan(), readings.key_by(bad), model, trace, trace["readings"], trace.record(1), session):
+        for text in (repr(shown), getattr(shown, "_repr_html_", shown.__repr__)()):
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+    assert "a\\x1b[31m\\u202eb=a\\x1b[31m\\u202eb" in repr(trace)
+
+
 def _text(shown):
     return [line for line in _Document(shown._repr_html_()).text.splitlines() if line and not line.startswith(".riot")]
 

@@ -320,6 +320,8 @@ def test_max_rows_limits_what_is_read():
     assert ro.show(flow, rows, max_rows=3)["readings"].records["value"].to_pylist() == [0.0, 1.0, 2.0]
     assert "3 of readings, which may have more" in repr(ro.show(flow, rows, max_rows=3))
     assert len(ro.show(flow, rows).origins) == 20
+    assert ro.show(flow, rows[:20]).ended
+    assert not ro.show(flow, rows[:21]).ended
     trace = ro.show(flow, rows, max_rows=200)
     assert "190 more records: .record(seq) shows one" in repr(trace)
     assert "100 more records: .record(seq) shows one" in trace._repr_html_()
@@ -391,6 +393,8 @@ def test_misuse_is_refused():
     flow, _ = _greenhouse()
     with pytest.raises(ConfigError, match="show takes a dataflow or a task, got 3"):
         ro.show(3, [])
+    with pytest.raises(ConfigError, match=r"got .*; a stream has its dataflow as \.flow"):
+        ro.show(flow.stream("dry"), [])
     with pytest.raises(ConfigError, match="needs a source"):
         ro.show(flow)
     with pytest.raises(ConfigError, match="needs the records"):

@@ -174,7 +174,7 @@ def text_table(
     dry        3
     smooth    12
     """
-    cells = [[*map(str, row)] for row in ([headers] if headers else []) + list(rows)]
+    cells = [[escape_control(cell) for cell in row] for row in ([headers] if headers else []) + list(rows)]
     if not cells:
         return []
     right = {*numbers}
@@ -202,7 +202,7 @@ def wrapped(text: str, indent: str, first: str = "", width: int = WIDTH, max_lin
     ['s1  a b', '    c d']
     """
     return textwrap.wrap(
-        text,
+        escape_control(text),
         width,
         initial_indent=first,
         subsequent_indent=indent,

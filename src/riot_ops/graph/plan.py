@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from riot_ops.core.display import html_display, html_table
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, escape_control
 from riot_ops.core.operator import Operator, emits_per_batch
 from riot_ops.core.schema import ERRORS_STREAM
 from riot_ops.graph.graph import Graph
@@ -119,7 +119,7 @@ class Plan:
                 lines.append(f"  {step.id} <- {_inputs(step)}  [{_kind(step)}]")
             if to_sinks := self._to_sinks(stage):
                 lines.append(f"  => sink: {', '.join(to_sinks)}")
-        return "\n".join(lines)
+        return "\n".join(map(escape_control, lines))
 
     def _repr_html_(self) -> str:
         rows = []

@@ -119,7 +119,8 @@ def show(flow: Graph | Task, source: Any = None, *, max_rows: int = 20, timeout:
         else:
             source = _from_spark(source, max_rows)
     else:
-        raise ConfigError(f"show takes a dataflow or a task, got {value_text(flow)}")
+        hint = "; a stream has its dataflow as .flow" if hasattr(flow, "flow") else ""
+        raise ConfigError(f"show takes a dataflow or a task, got {value_text(flow)}{hint}")
     inputs, ended = _read_sample(bind_sources(flow, source), max_rows, seconds)
     return _SampleRun(flow, inputs).trace(ended)
 
@@ -220,16 +221,14 @@ def _read_first(source: Source, max_rows: int, until: float) -> tuple[list[pa.Re
             pause = source.wait_time(offset, woken.set)
             woken.wait(min(left, max(pause, 0.001) if pause is not None else MAX_SECONDS))
             continue
-        for split in source.splits(offset, end, 1):
-            for batch in source.read(split):
-                found.append(batch.slice(0, max_rows - rows) if batch.num_rows else batch)
-                rows += found[-1].num_rows
-                if rows == max_rows:
-                    break
-            if rows == max_rows:
-                break
+        for batch in (batch for split in source.splits(offset, end, 1) for batch in source.read(split)):
+            left = max_rows - rows
+            if batch.num_rows > left:
+                return [*found, *([batch.slice(0, left)] if left else [])], False
+            found.append(batch)
+            rows += batch.num_rows
         offset = end
-    return found, source.finished(offset) and sum(batch.num_rows for batch in found) < max_rows
+    return found, source.finished(offset)
 
 
 # -- running it ------------------------------------------------------------------------------------
