@@ -127,3 +127,24 @@ def test_warnings_of_the_library_are_printed(capsys):
         logging.getLogger("riot_ops").info("nothing to see")
     logging.getLogger("riot_ops").warning("later")
     assert capsys.readouterr().err.splitlines()[:1] == ["riot-ops: warning: lost 3"]
+
+
+def test_json_lines_on_a_full_disk_end_with_one_warning(capsys):
+    with show_log(json_lines="/dev/full"):
+        for i in range(5):
+            logging.getLogger("riot_ops").info("message %d %s", i, "x" * 10_000)
+    error = capsys.readouterr().err
+    assert error.count("--log-json: /dev/full cannot be written: [Errno 28] No space left on device") == 1, error
+    assert "Traceback" not in error and "Logging error" not in error
+
+
+def test_json_lines_that_nobody_reads_end_with_one_warning(capsys, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with show_log(json_lines=str(tmp_path / "pipe")):
+        os.close(reader)
+        for i in range(5):
+            logging.getLogger("riot_ops").info("message %d", i)
+    error = capsys.readouterr().err
+    assert error.count("pipe cannot be written: [Errno 32] Broken pipe; the run goes on without") == 1, error
+    assert "Traceback" not in error

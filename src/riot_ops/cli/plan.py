@@ -29,6 +29,8 @@ EXAMPLES = (
 MAX_SENSORS, MESSAGES_PER_SENSOR = (500, 2000), (80, 20)
 #: Messages of a run in process, and on Spark, where the start of a query takes some CPU seconds, never the same.
 MESSAGES, SPARK_MESSAGES = 40_000, 400_000
+#: Most messages of a run: they take minutes already.
+MAX_MESSAGES = 100_000_000
 
 
 def plan(
@@ -81,8 +83,8 @@ def plan(
         raise ConfigError(f"--runner must be spark or local, got {runner!r}")
     if messages is None:
         messages = SPARK_MESSAGES if runner == "spark" else MESSAGES
-    if messages < 100:
-        raise ConfigError(f"--messages must be a whole number >= 100, got {messages}")
+    if not 100 <= messages <= MAX_MESSAGES:
+        raise ConfigError(f"--messages must be a whole number from 100 to {MAX_MESSAGES:,}, got {messages:,}")
     sources, sizes = _sources(flow, name, stream, inputs or (), messages)
     measured = calibrate(flow, sources, sizes, messages, cast("Any", runner))
     size = size_for(flow.name, measured, rate, keys, head_room)

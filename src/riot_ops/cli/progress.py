@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -209,11 +209,47 @@ def show_log(*, verbose: bool = False, json_lines: str | None = None) -> Iterato
 
 def _json_handler(place: str) -> logging.Handler:
     try:
-        handler = logging.StreamHandler(sys.stderr) if place == "-" else logging.FileHandler(place, encoding="utf-8")
+        handler = _JSONLines(sys.stderr if place == "-" else open(place, "a", encoding="utf-8"), place)  # noqa: SIM115
     except OSError as error:
         raise ConfigError(f"--log-json cannot be written: {error}") from None
     handler.setFormatter(JSONFormatter())
     return handler
+
+
+class _JSONLines(logging.StreamHandler[TextIO]):
+    """Writes lines until its disk is full or nobody reads them: the run goes on without."""
+
+    def __init__(self, stream: TextIO, place: str) -> None:
+        super().__init__(stream)
+        self._place = place
+        self._is_broken = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._is_broken:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (a method of logging)
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._break(error)
+
+    def _break(self, error: OSError) -> None:
+        self._is_broken = True
+        if self._place != "-":
+            text = f"riot-ops: warning: --log-json: {self._place} cannot be written: {error}; the run goes on without"
+            print(escape_control(text), file=sys.stderr)
+
+    def close(self) -> None:
+        super().close()
+        if self._place == "-":
+            return
+        try:
+            self.stream.close()
+        except OSError as error:  # of what was not written yet
+            if not self._is_broken:
+                self._break(error)
 
 
 @contextlib.contextmanager

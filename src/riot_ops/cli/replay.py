@@ -12,14 +12,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from riot_ops.core.errors import ConfigError, ConnectorError, StateError
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError, read_error
 from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.order import is_ordinal
-from riot_ops.core.paths import make_folder, safe_file_name, sync
+from riot_ops.core.paths import check_regular, make_folder, safe_file_name, sync
 from riot_ops.core.schema import ERRORS
 from riot_ops.dataflow import Dataflow
 
@@ -45,7 +46,8 @@ def replay_errors(folder: Path, flow: Dataflow, out: Path | None = None) -> Repl
 
     For each such step the results lie in a folder of its name below ``out``, as Parquet files by stream, with the
     original ``seq`` and event times. Files whose records were sent are noted in ``replayed.json`` beside them, once all
-    results are on disk; a replay that was interrupted writes the same folder again.
+    results are on disk. A replay that was interrupted writes the same folder again, which it has noted there; any other
+    folder must be new, so that the results of one replay never take the place of others.
 
     A step with state begins empty: its results are those of the replayed records alone.
 
@@ -56,20 +58,22 @@ def replay_errors(folder: Path, flow: Dataflow, out: Path | None = None) -> Repl
     flow : Dataflow
         The mended dataflow, with a step of the same id for each that has rejected records.
     out : Path, optional
-        By default ``replayed-N`` beside the folder of the errors.
+        A new folder; by default ``replayed-N`` beside the folder of the errors.
     """
     folder = folder / ERRORS_FOLDER if (folder / ERRORS_FOLDER).is_dir() else folder
-    marks = _read_marks(folder)
+    marks, started = _read_marks(folder)
     known = {name: tuple(found) for one in marks for name, found in one["files"].items()}
     files = {path.name: _identity(path) for path in sorted(folder.glob("part-*.parquet"))}
     new = [folder / name for name, found in files.items() if known.get(name) != found]
-    out = folder.parent / f"replayed-{len(marks) + 1}" if out is None else out
+    out = _place(out, started, folder.parent, len(marks) + 1)
     by_step: dict[str, list[dict[str, Any]]] = {}
     for path in new:
         for row in _read(path):
             by_step.setdefault(row["task"], []).append(row)
     parts = {step: _from_step(flow, step) for step in by_step}  # all, before anything is written
     replay = Replay(out, {}, {}, sorted({name for part, _ in parts.values() for name in _stateful(part)}))
+    if new:
+        _write_marks(folder, marks, str(out.absolute()))
     for step, rows in by_step.items():
         part, schema = parts[step]
         records = list(_records(sorted(rows, key=lambda r: (r["seq"] is None, r["seq"])), schema, _field(flow, step)))
@@ -83,9 +87,30 @@ def replay_errors(folder: Path, flow: Dataflow, out: Path | None = None) -> Repl
     return replay
 
 
+def _place(given: Path | None, started: Path | None, beside: Path, number: int) -> Path:
+    """Return the folder of the results: that of a replay that was interrupted, or else a new one."""
+    if started is not None and started.exists():
+        if given is not None and given.absolute() != started:
+            raise ConfigError(
+                f"a replay into {started} was interrupted: leave --out out to repeat it there, or remove that folder"
+            )
+        return started
+    if given is None:
+        while (beside / f"replayed-{number}").exists():
+            number += 1
+        return beside / f"replayed-{number}"
+    if given.exists() and (not given.is_dir() or any(given.iterdir())):
+        raise ConfigError(f"--out: {given} is there already, and may hold results: give a new folder")
+    return given
+
+
 def _identity(path: Path) -> tuple[int, int]:
     """Return size and checksum of a file: a later run may use its name again."""
-    data = path.read_bytes()
+    try:
+        check_regular(path)
+        data = path.read_bytes()
+    except OSError as error:
+        raise read_error(path, error) from None
     return len(data), zlib.crc32(data)
 
 
@@ -94,33 +119,52 @@ def _read(path: Path) -> list[dict[str, Any]]:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise ConnectorError(f"the rejected records in {path} cannot be read: {error}") from error
-    missing = [name for name in ("seq", "event_time", "task", "raw") if name not in table.schema.names]
-    if missing:
-        raise ConfigError(f"{path} holds no rejected records: it lacks the column {missing[0]!r} of {ERRORS.names}")
+    for name in ("seq", "event_time", "task", "raw"):
+        if name not in table.schema.names:
+            raise ConfigError(f"{path} holds no rejected records: it lacks the column {name!r} of {ERRORS.names}")
+        found, wanted = table.schema.field(name).type, ERRORS.field(name).type
+        if found.id != wanted.id and not pa.types.is_null(found):
+            raise ConfigError(f"{path} holds no rejected records: its column {name!r} is {found} instead of {wanted}")
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
-def _read_marks(folder: Path) -> list[dict[str, Any]]:
+def _read_marks(folder: Path) -> tuple[list[dict[str, Any]], Path | None]:
+    """Return what was replayed, and the folder of a replay that has not come to its end."""
     path = folder / MARKS
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; give that of the stream errors")
+    if not path.exists():
+        return [], None
     try:
-        marks: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["replays"] if path.exists() else []
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        check_regular(path)
+        found = msgspec.json.decode(path.read_bytes(), type=_Marks)
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise StateError(
             f"{path}, which says what was replayed, is damaged: {error}; remove it to replay all records again"
         ) from None
-    return marks
+    return found.replays, None if found.started is None else Path(found.started)
 
 
-def _write_marks(folder: Path, marks: list[dict[str, Any]]) -> None:
+def _write_marks(folder: Path, marks: list[dict[str, Any]], started: str | None = None) -> None:
     hidden = folder / f".{MARKS}"
     make_folder(folder)
-    hidden.write_text(json.dumps({"replays": marks}, indent=1), encoding="utf-8")
+    more = {} if started is None else {"started": started}
+    hidden.write_text(json.dumps({"replays": marks, **more}, indent=1), encoding="utf-8")
     sync(hidden)
     os.replace(hidden, folder / MARKS)
     sync(folder)
+
+
+class _Marks(msgspec.Struct):
+    """The content of ``replayed.json``: for each replay its folder and, by file, size and checksum."""
+
+    replays: list[dict[str, Any]]
+    started: str | None = None
+
+    def __post_init__(self) -> None:
+        for one in self.replays:
+            msgspec.convert(one.get("files"), dict[str, tuple[int, int]])
 
 
 # -- the part of a dataflow from a step on -------------------------------------------------------------
@@ -172,19 +216,25 @@ def _field(flow: Dataflow, step: str) -> str | None:
 
 def _records(rows: list[dict[str, Any]], schema: pa.Schema, field: str | None) -> Iterator[dict[str, Any]]:
     """Yield the records that a step had read: their fields as JSON, or the text of the field that it parses."""
+    unknown = dict.fromkeys(_own_fields(schema))
     for row in rows:
-        found = _fields(row["raw"], schema, field)
+        found = unknown | _fields(row["raw"], schema, field)
         found |= {"seq": row["seq"]} if row["seq"] is not None and "seq" in schema.names else {}
         if "event_time" in schema.names and row["event_time"] is not None:
             found["event_time"] = row["event_time"]
         yield {name: _value(value, schema.field(name).type) for name, value in found.items() if name in schema.names}
 
 
+def _own_fields(schema: pa.Schema) -> list[str]:
+    """Return the fields of records without their numbers and times."""
+    return [n for n in schema.names if n not in ("seq", "event_time") and not is_ordinal(n)]
+
+
 def _fields(raw: str | None, schema: pa.Schema, field: str | None) -> dict[str, Any]:
-    wanted = {n for n in schema.names if n not in ("seq", "event_time") and not is_ordinal(n)}
+    wanted = set(_own_fields(schema))
     try:
         found = json.loads(raw or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, Mapping) and (field is None or wanted <= found.keys()):
         return dict(found)
