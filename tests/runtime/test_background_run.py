@@ -199,3 +199,50 @@ def test_end_of_the_program_commits(tmp_path, number, code):
     rows = ro.ParquetSink(tmp_path / "out").table("twice").sort_by("seq")["value"].to_pylist()
     assert rows == [float(n) for n in range(len(rows))] and len(rows) >= 50
     assert number is None or int(told) == len(rows)
+
+
+def test_status_has_queues_state_and_the_time_of_steps():
+    flow = ro.Dataflow("two")
+    schema = {"room": "string", "value": "double"}
+    a, b = flow.source("a", schema=schema), flow.source("b", schema=schema)
+    flow.sink(
+        "out", a.to(t.KalmanFilter(by="room"), id="smooth"), b.to(t.RangeFilter(bounds={"value": (0, 9)}, by=None))
+    )
+    entered, leave = threading.Event(), threading.Event()
+
+    def write(stream, batch):
+        entered.set()
+        leave.wait(60)
+
+    with flow.launch({"a": Ticks(), "b": Ticks()}, sinks=ro.CallbackSink(write), buffering="immediate") as run:
+        assert run.status()["step_seconds"] == {}, "not measured before somebody looks"
+        run.newest()
+        assert entered.wait(60)
+        buffer = run._job.buffer
+        until(lambda: buffer.sizes.get("a", 0) > 0 and buffer.sizes.get("b", 0) > 0, 60)
+        leave.set()
+        until(lambda: run.status()["step_seconds"].get("smooth", 0) > 0, 60)
+        until(lambda: run.status()["state_bytes"] > 0, 60)
+        status = run.status()
+        assert set(status["queues"]) == {"a", "b"} and status["queue_bytes"] == sum(status["queues"].values())
+        assert all(n >= 0 for n in status["queues"].values())
+    buffer = run._job.buffer
+    assert sum(buffer.sizes.values()) == buffer.size
+
+
+@pytest.mark.long
+def test_samples_need_no_pandas():
+    """Its import takes a quarter of a second, and memory."""
+    program = """
+        import sys
+        import riot_ops as ro
+        flow = ro.Dataflow("plain")
+        flow.sink("out", flow.source("in", schema={"value": "double"}))
+        run = flow.launch([{"value": 1.0}, {"value": 2.0}])
+        run.newest()
+        run.wait()
+        with ro.live(run) as page:
+            assert page.monitor.state()["status"]["messages"] == 2
+        assert "pandas" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=120)

@@ -7,6 +7,7 @@ effectively once.
 
 from __future__ import annotations
 
+import array
 import math
 import time
 from abc import ABC, abstractmethod
@@ -32,6 +33,7 @@ __all__ = [
 
 #: While a writer samples, records of a stream that it keeps, and the minimum time between two samples.
 SAMPLE_ROWS, SAMPLE_SECONDS = 64, 0.25
+_ROWS = pa.py_buffer(array.array("i", range(SAMPLE_ROWS)))  # pa.array would import pandas, which takes long
 
 T = TypeVar("T", pa.RecordBatch, pa.Table)
 
@@ -323,6 +325,7 @@ class FanOutWriter(Writer):
         now = time.monotonic()
         if batch.num_rows and now - self._sampled_at.get(stream, -math.inf) >= SAMPLE_SECONDS:
             self._sampled_at[stream] = now
-            rows = range(max(0, batch.num_rows - SAMPLE_ROWS), batch.num_rows)
+            last = result_batch(batch.slice(max(0, batch.num_rows - SAMPLE_ROWS)), self._ordinals)
             # a copy, as a slice would hold the whole batch
-            self.newest[stream] = result_batch(batch, self._ordinals).take(pa.array(rows))
+            rows = pa.Array.from_buffers(pa.int32(), last.num_rows, [None, _ROWS])
+            self.newest[stream] = last.take(rows)

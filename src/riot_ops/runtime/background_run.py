@@ -212,7 +212,7 @@ class Run(ReadableStreams, DisplayedRun):
         if job.sampling:
             engine.time_steps()
         self._step_seconds = engine.step_seconds()
-        self._summary, self._epoch, self._queues = job.snapshot(), job.epoch, job.buffer.sizes()
+        self._summary, self._epoch, self._queues = job.snapshot(), job.epoch, dict(job.buffer.sizes)
         self._state_bytes = job.setup.engine.nbytes
         self._newest = self._newest | job.writer.newest
         self._seen_at = time.monotonic()

@@ -46,6 +46,8 @@ class _RunningStep:
     plain: bool
     #: Its count of errors at the last look.
     error_count: int = 0
+    #: The time that it has taken, if that is measured.
+    seconds: float = 0.0
 
 
 class Engine:
@@ -96,7 +98,7 @@ class Engine:
         #: Numbers of the heartbeats that follow, which order those before one message.
         self.heartbeat_numbers: Iterator[int] = itertools.count(FIRST_HEARTBEAT)
         self._counts: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] | None = None
+        self._timing = False
         self.extend(steps, states)
 
     @property
@@ -139,9 +141,9 @@ class Engine:
         given = {stream: _rows(batches) for stream, batches in inputs.items()}
         made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
-        seconds = self._seconds
+        timing = self._timing
+        begun = perf_counter() if timing else 0.0
         for id, running in self._running.items():
-            begun = 0.0 if seconds is None else perf_counter()
             if id in self.disabled:
                 given |= {id: []} if running.kind == "ingest" else {}
                 continue
@@ -154,9 +156,10 @@ class Engine:
                     made[id] = _rows(self._run_step(running, given, made, ending))
             except Exception as error:
                 self._handle_failure(running, error)
-            if seconds is not None:
-                name = running.step.name
-                seconds[name] = seconds.get(name, 0.0) + perf_counter() - begun
+            if timing:
+                running.seconds -= begun
+                begun = perf_counter()
+                running.seconds += begun
         results: Batches = {}
         for stream in self.outputs:
             if found := made[stream] if stream in made else given.get(stream):
@@ -303,15 +306,17 @@ class Engine:
 
     def time_steps(self) -> None:
         """Measure from now on how long each step takes."""
-        if self._seconds is None:
-            self._seconds = {}
+        self._timing = True
 
     def step_seconds(self) -> dict[str, float]:
         """Return the seconds that each step has taken since :meth:`time_steps`, by its name.
 
         Steps that select rows leave their copies to the steps that need them.
         """
-        return dict(self._seconds or {})
+        found = dict[str, float]()
+        for running in list(self._running.values()) if self._timing else ():
+            found[running.step.name] = found.get(running.step.name, 0.0) + running.seconds
+        return found
 
     def row_counts(self) -> tuple[int, int]:
         """Return the records read at the sources and by the busiest step, since :meth:`counts` was last reset."""

@@ -107,8 +107,9 @@ class InputBuffer:
         self._partial_sources: set[str] = set()  # sources whose last batch ended within a range
         self._within = 0  # consecutive batches after which a source was within a range
         self.stopped = threading.Event()
-        #: Bytes that wait now, and the maximum so far.
+        #: Bytes that wait now, and the maximum so far; bytes that wait by source.
         self.size = self.max_size = 0
+        self.sizes: dict[str, int] = {}
 
     # -- for the reader ------------------------------------------------------------------------------
 
@@ -160,6 +161,7 @@ class InputBuffer:
                     return WAKE
                 if (batch := self._due(rows)) is not None:
                     self.size -= batch.size
+                    self.sizes[batch.source] -= batch.size
                     if self.size <= self._low:
                         self.closed = False
                     self._changed.notify_all()
@@ -175,14 +177,6 @@ class InputBuffer:
                 times += [] if until is None else [until]
                 self._changed.wait(max(min(times) - now, 0.0) if times else None)
         return _joined(batch)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes that wait now, by source."""
-        with self._changed:
-            found = Counter[str]()
-            for batch in (*self._full, *(held for held, _ in self._open.values())):
-                found[batch.source] += batch.size
-        return dict(found)
 
     def wake(self) -> None:
         """Make :meth:`get` return :data:`WAKE`."""
@@ -213,6 +207,7 @@ class InputBuffer:
             if n is not None and (parts := batch.split(max(n, 1))) is not None:
                 batch, rest = parts
         self.size += batch.size
+        self.sizes[name] = self.sizes.get(name, 0) + batch.size
         self.max_size = max(self.max_size, self.size)
         if held is None:
             held = batch
