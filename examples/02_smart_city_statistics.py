@@ -78,16 +78,19 @@ last = result["dac"].to_pandas().groupby("obs_type")["value"].last()
 last.round(1).rename("distinct values")
 
 # %% [markdown]
-# The range filter is worth its place: without it a single reading of 128 °C
-# would throw the smoothed series off for minutes.
+# The range filter is worth its place: a single impossible reading moves a
+# smoothed series far away, for minutes. `ro.apply` runs one task over a table,
+# here the Kalman filter over all readings. The largest values of each quantity:
 
 # %%
-figures = {}
-for stream in ("parse", "range"):
-    values = result[stream].to_pandas().groupby("obs_type")["value"]
-    figures[f"readings after {stream}"] = values.count()
-    figures[f"largest after {stream}"] = values.max()
-pd.DataFrame(figures)
+smooth = t.KalmanFilter(by=("sensor_id", "obs_type"))
+unchecked = ro.apply(smooth, result["parse"], on_error="drop")
+streams = {"all": result["parse"], "valid": result["range"]}
+streams |= {"smoothed, of all": unchecked, "smoothed, of valid": result["kalman"]}
+largest = pd.DataFrame()
+for name, table in streams.items():
+    largest[name] = table.to_pandas().groupby("obs_type")["value"].max().round(1)
+largest
 
 # %% [markdown]
 # ## The same on Spark

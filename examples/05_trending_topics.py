@@ -16,8 +16,8 @@ import riot_ops as ro
 # ## The messages
 #
 # Two minutes of generated messages, five hundred a second, as lines of JSON.
-# Which topic comes first changes every forty seconds. Some lines are no
-# messages, and some messages are older than those before them, as on any
+# Which topic comes first changes every forty seconds. Some lines
+# cannot be read, and some messages are older than those before them, as on any
 # network.
 
 # %%

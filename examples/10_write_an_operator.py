@@ -224,6 +224,7 @@ for axis, (name, one) in zip(axes, rooms.items(), strict=True):
     axis.fill_between(one["hour"], 18, 22.5, where=on, **shade, label="heater on")
     axis.set_title(f"{name}: switched {switched[name]} times")
     axis.set_ylabel("°C")
+figure.suptitle("A thermostat with two limits spares the heater")
 axes[0].legend(ncols=2, loc="upper right")
 axes[1].set_xlabel("hour")
 axes[1].set_xticks(range(0, 13, 2))

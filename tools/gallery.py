@@ -45,6 +45,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
+    "figure.titleweight": "bold",
     "axes.titleweight": "bold",
     "axes.prop_cycle": mpl.cycler(color=COLOURS),
     "grid.alpha": 0.25,
@@ -70,10 +71,10 @@ class Cell:
 
 @dataclass
 class Output:
-    """What a cell of code gave: Markdown, and pictures as SVG."""
+    """What a cell of code gave: Markdown, and pictures as SVG with a text in place of each."""
 
     text: list[str] = field(default_factory=list)
-    pictures: list[str] = field(default_factory=list)
+    pictures: list[tuple[str, str]] = field(default_factory=list)
 
 
 def cells(text: str) -> list[Cell]:
@@ -133,7 +134,8 @@ def run_cell(cell: Cell, names: dict[str, Any], path: Path) -> Output:
     for figure in figures:
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-        output.pictures.append(drawn.getvalue())
+        titles = [figure.get_suptitle(), *(axes.get_title("left") or axes.get_title() for axes in figure.axes)]
+        output.pictures.append((next(filter(None, titles)), drawn.getvalue()))
     plt.close("all")
     return output
 
@@ -142,7 +144,7 @@ def show_value(value: Any, output: Output) -> None:
     """Add a value as a notebook shows it: as a picture, a table, or text."""
     picture = getattr(value, "_repr_svg_", lambda: None)()
     if picture is not None:
-        output.pictures.append(picture)
+        output.pictures.append((f"Diagram: {getattr(value, 'name', 'all dataflows')}", picture))
     elif isinstance(value, (pd.DataFrame, pd.Series)):
         output.text.append(table_of(value))
     else:
@@ -212,16 +214,15 @@ def run_example(path: Path) -> Page:
             output = run_cell(cell, vars(module), path)
             parts.append(f"```python\n{cell.source}\n```")
             parts += output.text
-            for picture in output.pictures:
-                parts.append(f"![](<{len(pictures)}>)")
+            for title, picture in output.pictures:
+                parts.append(f"![{title}](<{len(pictures)}>)")
                 pictures.append(picture)
-    if not any(part.startswith("![]") for part in parts[-2:]):
+    if not any(part.startswith("![") for part in parts[-2:]):
         raise ValueError(f"{path.name} does not end in a picture and where to read on")
     files = [path.stem if i == len(pictures) - 1 else f"{path.stem}-{i + 1}" for i in range(len(pictures))]
     text = "\n\n".join(parts)
-    title = text.partition("\n")[0].removeprefix("# ")
     for i, file in enumerate(files):
-        text = text.replace(f"![](<{i}>)", f"![{title}]({PICTURES}/{file}.svg)")
+        text = text.replace(f"](<{i}>)", f"]({PICTURES}/{file}.svg)")
     return Page(path.stem, text + "\n", {f"{file}.svg": svg for file, svg in zip(files, pictures, strict=True)})
 
 
@@ -230,7 +231,8 @@ def index_of(pages: list[Page]) -> str:
     lines = [
         "# Gallery",
         "",
-        "Each page is a file of [examples](../../examples/README.md) and what it gave when it was run last.",
+        "Questions that people have, answered with data that each page makes itself. A page is a file of",
+        "[examples](../../examples/README.md) and what it gave when it was run last; tests run all of them.",
     ]
     for page in pages:
         link = f"[{page.title}]({page.name}.md)"
