@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from riot_ops.spark.session import REQUIRED_SETTINGS
@@ -67,6 +68,12 @@ def check_spark_application(application, volume, dockerfile, parse):
     assert f"job.py {spec['mainApplicationFile'].removeprefix('local://')}\n" in docker
     assert f"FROM apache/spark:{spec['sparkVersion']}-python3" in docker
     assert SPARK_EXTRA["pyspark"].specifier.contains(Version(spec["sparkVersion"]))
+    # the images of Apache Spark 4 have Python 3.10
+    version, place = re.search(r"uv venv --python (\S+) (\S+) ", docker).groups()
+    assert SpecifierSet(PROJECT["requires-python"]).contains(version)
+    assert f"uv pip install --no-cache --python {place} " in docker
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        assert f"ENV {name}={place}/bin/python\n" in docker
     claim = spec["volumes"][0]["persistentVolumeClaim"]["claimName"]
     assert volume["kind"] == "PersistentVolumeClaim" and volume["metadata"]["name"] == claim
     assert volume["metadata"]["namespace"] == application["metadata"]["namespace"]
@@ -88,6 +95,8 @@ def check_bundle(bundle, name, parse):
     assert set(bundle) - {"artifacts"} == {"bundle", "variables", "resources", "targets"}
     one = bundle["resources"]["jobs"][name]
     (task,), (cluster,) = one["tasks"], one["job_clusters"]
+    assert one["continuous"] == {"pause_status": "UNPAUSED"}
+    assert not {"max_retries", "retry_on_timeout", "depends_on"} & task.keys(), "a continuous job takes none of them"
     assert task["job_cluster_key"] == cluster["job_cluster_key"]
     program = task["spark_python_task"]
     volume = bundle["variables"]["volume"]["default"]

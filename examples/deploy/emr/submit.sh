@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adds job.py as a step to an EMR cluster with Spark 4.0 or later; environment.tar.gz of pack.sh and job.py lie in the bucket.
+# Adds job.py as a step to an EMR cluster with Spark 4.0 or later (release emr-spark-8.0.0); environment.tar.gz of pack.sh and job.py lie in the bucket.
 # usage: submit.sh CLUSTER_ID s3://bucket/stats
 set -euo pipefail
 cluster=${1:?usage: submit.sh CLUSTER_ID BASE_URI}
