@@ -53,6 +53,7 @@ def test_the_readme_fits_on_a_page_and_explains_its_terms():
         assert first, term
     for term, words in {"SenML": "a JSON format", "CITY": "a\ngenerated stream", "STATS": "is one of the"}.items():
         assert words in README[README.rindex("## Try it") :], term
+    assert f"one of the {len(ro.dataflows.APPLICATIONS)} applications" in README
 
 
 @pytest.mark.long
