@@ -33,8 +33,13 @@ $(STAMP): pyproject.toml tools/setup.sh tools/services.py
 	@bash tools/setup.sh $(VENV)
 	@touch $(STAMP)
 
-run: setup
+# an environment that has only what it needs, unless there is one with everything
+run: $(if $(wildcard $(STAMP)),setup,$(VENV)/.stamp-run)
 	@$(PY) tools/first_run.py
+
+$(VENV)/.stamp-run: pyproject.toml tools/setup.sh
+	@bash tools/setup.sh $(VENV) run
+	@touch $@
 
 # a browser, for the tests of pages
 browser: setup

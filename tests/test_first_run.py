@@ -27,11 +27,11 @@ def program():
 
 def test_make_run_is_this_program():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.search(r"^run: setup\n\t@\$\(PY\) tools/first_run\.py$", makefile, re.MULTILINE)
+    assert re.search(r"^run: .*\n\t@\$\(PY\) tools/first_run\.py$", makefile, re.MULTILINE)
 
 
 @pytest.mark.long
-def test_run_in_process_shows_rate_picture_and_what_comes_next(program, tmp_path, capsys):
+def test_run_in_process_shows_rate_picture_and_what_comes_next(program, tmp_path, capsys, monkeypatch):
     given = ["--messages", "1500", "--sensors", "10", "--out", str(tmp_path), "--without-spark"]
     assert program.main(given) == 0
     text = capsys.readouterr().out
@@ -40,7 +40,11 @@ def test_run_in_process_shows_rate_picture_and_what_comes_next(program, tmp_path
     assert f"picture: {tmp_path}/local/stats.png" in text and decode(tmp_path / "local" / "stats.png").size
     assert "riot-ops new my-project" in text and "make docs-serve" in text
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
+    monkeypatch.setattr(program, "_command", lambda: ".venv/bin/riot-ops")
     assert program.main(given) == 0, "again"
+    lines = capsys.readouterr().out.splitlines()
+    assert "  .venv/bin/riot-ops run --list          the other applications" in lines
+    assert max(len(line) for line in lines if str(tmp_path) not in line) <= 80
 
 
 @pytest.mark.long

@@ -21,13 +21,15 @@ from riot_ops.measure.metrics import Summary
 #: What orders the records of a stream.
 ORDER = ("seq", "obs_type")
 
-NEXT = """next
-  {command} run --list           the other applications
-  {command} run stats --input my.csv --format csv --time time --key device
-  {command} new my-project       a project of yours, with tests
-  {command} tasks                all operators
-  make docs-serve                          the documentation
-  ls examples                              notebooks and programs"""
+#: What to look at next; the first word of a command of riot-ops depends on where its environment is.
+NEXT = {
+    "{command}": "what to try, such as a file of yours",
+    "{command} run --list": "the other applications",
+    "{command} new my-project": "a project of yours, with tests",
+    "{command} tasks": "all operators",
+    "make docs-serve": "the documentation",
+    "ls examples": "programs to read and run",
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     picture = runs[0].folder / "stats.png"
     if picture.is_file():
         print(f"\npicture: {picture}\n  a sensor as it was read, smoothed, and predicted; impossible readings left out")
-    print(f"\n{NEXT.format(command=_command())}")
+    print("\nnext")
+    for command, purpose in NEXT.items():
+        print(f"  {command.format(command=_command()):38} {purpose}")
     return int(failed)
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes the virtual environment with everything in it, and sees to a Java for Spark and to the servers of the tests.
-# usage: setup.sh VENV
+# usage: setup.sh VENV [run]      with "run" only what make run needs
 set -euo pipefail
-venv=${1:?usage: setup.sh VENV}
+venv=${1:?usage: setup.sh VENV [run]}
+purpose=${2:-everything}
 
 python=${PYTHON:-}
 for name in $([ -n "$python" ] || echo python3.13 python3.12 python3.11 python3); do
@@ -44,6 +45,7 @@ fi
 
 echo "setup: installing into $venv (the first time takes a few minutes)"
 packages=(-e '.[dev]' -e './benchmarks[spark,mqtt]')
+[ "$purpose" != run ] || packages=(-e '.[spark,plot]')
 if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
   "$venv/bin/uv" pip install -q --resolution "${RESOLUTION:-highest}" --python "$venv/bin/python" "${packages[@]}" $extra
   # what building PySpark left in the cache takes 1.4 GB, which a small disk needs for the tests
@@ -54,7 +56,9 @@ else
   "$venv/bin/python" -m pip install -q "${packages[@]}" $extra
 fi
 
-# only what `make run` needs is compiled now; each other kernel compiles at its first use, `riot-ops warm` compiles all
+[ "$purpose" != run ] || exit 0  # which compiles what it needs
+
+# only what STATS needs is compiled now; each other kernel compiles at its first use, `riot-ops warm` compiles all
 "$venv/bin/riot-ops" warm stats || true
 
 # workers of the tests' cluster have networks of their own where root makes them

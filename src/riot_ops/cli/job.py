@@ -557,10 +557,12 @@ class Job:
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
         name = escape_control(self.name)
-        console.print(f"{name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        console.print(
+            f"{name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s", soft_wrap=True
+        )
         table = Table()
-        table.add_column("result")
-        table.add_column("value", justify="right")
+        table.add_column("result", overflow="fold")
+        table.add_column("value", justify="right", no_wrap=True)
         for stream in sorted({*s.rows, *self._sink_streams}):
             table.add_row(escape_control(f"records in {stream}"), f"{s.rows.get(stream, 0):,}")
         # of records that were all there at the start it would tell how long they waited to be read

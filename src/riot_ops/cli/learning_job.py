@@ -119,7 +119,7 @@ class LearningJob(Job):
         models = models.sort_by("seq_min")
         table = Table(title="models of the predictions")
         for column in ("model", "from message", "to message", "predictions", "in use from"):
-            table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column == "model")
+            table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")
         for row in models.to_pylist():
             counts = (f"{row[name]:,}" for name in ("seq_min", "seq_max", "seq_count"))
             table.add_row(str(row["model"]), *counts, f"{row['seq_min'] / (self.rate or DEFAULT_RATE):.1f} s")

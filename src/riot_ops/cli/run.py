@@ -321,9 +321,9 @@ def _list_applications(as_json: bool) -> None:
             )
         print(json.dumps(entries, indent=1))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("code", "name", "suite", "purpose"):
-        table.add_column(column, no_wrap=column != "purpose")
+        table.add_column(column, no_wrap=column != "purpose", overflow="fold")
     for one in APPLICATIONS.values():
         table.add_row(one.code, one.name, one.suite, one.purpose)
     console.print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +90,7 @@ def streams(
         console.print(
             f"{name}: {description['domain']}, {description['bytes']} bytes a line, {description['rate']:g} lines/s"
         )
-        console.print(description["example"], highlight=False, soft_wrap=True)
+        console.print(description["example"], highlight=False)
         console.print(inspect.getdoc(LINES[name]) or "", highlight=False)
         return
     description = catalog_entry(name).describe(speed)
@@ -114,34 +115,35 @@ def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int)
 
 
 def _overview(entries: list[dict[str, Any]]) -> Table:
+    """Build a table with a column for each stream, which fits 80 columns."""
     table = Table(title="Streams (rates at the benchmark's speed-up, or at --speed)")
-    for column in ("stream", "domain", "sensors", "period"):
-        table.add_column(column)
-    for column in ("columns", "observed", "bytes (SenML, CSV)", "messages/s (mean, max)"):
-        table.add_column(column, justify="right")
-    table.add_column("distribution")
-    for f in entries:
-        rate = f["rate"]
-        table.add_row(
-            f["name"],
-            f["domain"],
-            f"{f['sensors']:,}",
-            f["period"],
-            str(len(f["fields"])),
-            str(sum(field["observed"] for field in f["fields"])),
-            f"{f['bytes']['senml']:,}, {f['bytes']['csv']}",
-            f"{_number(rate['mean'])}, {_number(rate['max'])} ({rate['speed']:g}×)",
-            f["distribution"],
-        )
+    for column in ("stream", *(f["name"] for f in entries)):
+        table.add_column(column, overflow="fold")
+    rates = [f["rate"] for f in entries]
+    rows: dict[str, Iterable[str]] = {
+        "domain": (f["domain"] for f in entries),
+        "sensors": (f"{f['sensors']:,}" for f in entries),
+        "period": (f["period"] for f in entries),
+        "columns": (str(len(f["fields"])) for f in entries),
+        "observed": (str(sum(field["observed"] for field in f["fields"])) for f in entries),
+        "bytes as SenML": (f"{f['bytes']['senml']:,}" for f in entries),
+        "bytes as CSV": (f"{f['bytes']['csv']:,}" for f in entries),
+        "speed-up": (f"{rate['speed']:g}×" for rate in rates),
+        "messages/s, mean": (_number(rate["mean"]) for rate in rates),
+        "messages/s, max": (_number(rate["max"]) for rate in rates),
+        "distribution": (f["distribution"] for f in entries),
+    }
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
     return table
 
 
 def _lines(entries: list[dict[str, Any]]) -> Table:
     table = Table(title="Streams of lines")
-    table.add_column("stream")
-    table.add_column("domain")
+    table.add_column("stream", overflow="fold")
+    table.add_column("domain", overflow="fold")
     for column in ("bytes", "lines/s"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for f in entries:
         table.add_row(f["name"], f["domain"], f"{f['bytes']:g}", _number(f["rate"]))
     return table
@@ -150,6 +152,8 @@ def _lines(entries: list[dict[str, Any]]) -> Table:
 def _details(f: dict[str, Any]) -> Table:
     rate, gap = f["rate"], f["gap_ms"]
     table = Table(title=f"{f['name'].upper()}: {f['domain']}", show_header=False)
+    for _ in range(2):
+        table.add_column(overflow="fold")
     table.add_row("sensors", f"{f['sensors']:,} at these rates; {f['parameter']}= sets another number")
     table.add_row("period", f["period"])
     table.add_row("message", f"{f['bytes']['senml']:,} bytes as <ms>,<SenML>, {f['bytes']['csv']} as CSV")
@@ -167,7 +171,7 @@ def _details(f: dict[str, Any]) -> Table:
 def _fields(f: dict[str, Any]) -> Table:
     table = Table(title="Fields")
     for column in ("field", "unit", "kind", "observed", "valid range"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for field in f["fields"]:
         unit = field["unit"] + (f" (labelled {field['label']})" if field["label"] != field["unit"] else "")
         kind = "number" if field["kind"] == "v" else "text"
