@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
+import types
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
@@ -176,6 +178,46 @@ def test_manager_serves_its_page(flow_file):
     text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
     assert [row["name"] for row in kept(folder / "last.html")["dataflows"]] == ["halls"]
+
+
+class Provider:
+    """A meter provider that keeps the callbacks of its instruments."""
+
+    def __init__(self):
+        self.callbacks = {}
+
+    def get_meter(self, name):
+        return self
+
+    def create_observable_counter(self, name, callbacks, **_):
+        self.callbacks[name] = callbacks[0]
+
+    create_observable_gauge = create_observable_counter
+
+
+def test_metrics_are_offered_to_opentelemetry(flow_file, monkeypatch):
+    monkeypatch.chdir(flow_file.parent)
+    metrics = types.ModuleType("opentelemetry.metrics")
+    provider = Provider()
+    metrics.get_meter_provider = lambda: provider
+    metrics.Observation = lambda value, labels: (labels, value)
+    package = types.ModuleType("opentelemetry")
+    package.metrics = metrics
+    monkeypatch.setitem(sys.modules, "opentelemetry", package)
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", metrics)
+    shown = []
+    monkeypatch.setattr("riot_ops.monitoring.watcher.Watcher.stop", lambda self: shown.append(
+        {name: list(callback(None)) for name, callback in provider.callbacks.items()}
+    ))  # fmt: skip
+    call("run", flow_file.name, "--input", "in.csv", "--out", "out", "--runner", "local", "--otel")
+    (found,) = shown
+    assert [labels["dataflow"] for labels, _ in found["riot_ops.messages"]] == ["halls"]
+    monkeypatch.setattr("riot_ops.cli.reuse_server.ReuseServer.serve", lambda self: None)
+    call("reuse", "serve", "--dir", "kept", "--otel")
+    assert [value for _, value in shown[1]["riot_ops.shared_dataflows"]] == [0]
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    _, _, error = failure("run", flow_file.name, "--input", "in.csv", "--out", "more", "--runner", "local", "--otel")
+    assert "riot-ops[otel]" in str(error) and not Path("more").exists()
 
 
 @pytest.mark.slow  # starts a session

@@ -128,6 +128,7 @@ class Job:
     log_json: str | None = None
     live: str | None = None
     live_report: Path | None = None
+    otel: bool = False
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
     _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
@@ -316,7 +317,7 @@ class Job:
         with (
             show_log(verbose=self.verbose, json_lines=self.log_json),
             announce_interrupts(console),
-            LivePage(self.live, self.live_report, console) as self._page,
+            LivePage(self.live, self.live_report, console, self.otel) as self._page,
         ):
             self.check()
             if self._chosen:

@@ -19,6 +19,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import write_atomic
 from riot_ops.core.secret import Secret
 from riot_ops.monitoring.monitor import Monitor, Watchable
+from riot_ops.monitoring.opentelemetry import find_provider, offer
 from riot_ops.monitoring.page import report
 from riot_ops.monitoring.server import LiveServer, Watched
 
@@ -28,7 +29,7 @@ _log = logging.getLogger("riot_ops")
 
 
 class LivePage:
-    """The page of a command that asks for one with ``--live``, ``--live-report`` or both; else it does nothing.
+    """The page of a command that asks for one with ``--live``, ``--live-report`` or ``--otel``; else it does nothing.
 
     The address is taken at once, so that one in use is an error before anything has begun.
 
@@ -40,6 +41,8 @@ class LivePage:
         Value of ``--live-report``.
     console : Console
         Where the address is printed.
+    otel : bool, default False
+        Value of ``--otel``: whether the metrics are offered to OpenTelemetry.
     actions : function, optional
         As for :class:`~riot_ops.monitoring.LiveServer`; a token is made if there is none.
     """
@@ -49,10 +52,12 @@ class LivePage:
         live: str | None,
         file: Path | None,
         console: Console,
+        otel: bool = False,
         actions: Callable[[dict[str, Any]], Any] | None = None,
     ) -> None:
         self._console, self._file = console, file
         self._server: LiveServer | None = None
+        self._provider = find_provider() if otel else None
         if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
             raise ConfigError(f"--live-report must be a file in a folder that exists, got {file}")
         if live is None:
@@ -76,7 +81,7 @@ class LivePage:
     @property
     def wanted(self) -> bool:
         """Whether a page or a report was asked for."""
-        return self._server is not None or self._file is not None
+        return not (self._server is self._file is self._provider is None)
 
     @property
     def served(self) -> bool:
@@ -94,6 +99,8 @@ class LivePage:
         """Show what a monitor sees during a block; the same."""
         if self._server is not None:
             self._server.watch(monitor)
+        if self._provider is not None:
+            offer(monitor, self._provider)
         try:
             yield
         finally:

@@ -82,6 +82,13 @@ def serve(
     live_report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep what the live page shows at the end as one HTML file.")
     ] = None,
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel",
+            help="Offer the metrics to OpenTelemetry, as set up by opentelemetry-instrument riot-ops reuse serve ….",
+        ),
+    ] = False,
     allow_actions: Annotated[
         bool,
         typer.Option(
@@ -102,7 +109,7 @@ def serve(
         assert server is not None
         return server.act(request)
 
-    with LivePage(live, live_report, console, act if allow_actions else None) as page:
+    with LivePage(live, live_report, console, otel, act if allow_actions else None) as page:
         server = ReuseServer(folder, backend, policy, epoch, cores)
         try:
             signal.signal(signal.SIGTERM, lambda *_: server.stopping.set())

@@ -241,6 +241,14 @@ def run(
             help="Keep what the live page shows at the end, also after Ctrl-C or a failure, as one HTML file.",
         ),
     ] = None,
+    otel: Annotated[
+        bool,
+        typer.Option(
+            "--otel",
+            rich_help_panel=WATCHING,
+            help="Offer the metrics to OpenTelemetry, as set up by opentelemetry-instrument riot-ops run ….",
+        ),
+    ] = False,
     verbose: Annotated[
         bool,
         typer.Option(

@@ -14,7 +14,7 @@ from riot_ops.monitoring.metrics import METRICS, Metric, samples
 from riot_ops.monitoring.monitor import Monitor, Watchable
 from riot_ops.monitoring.shared_monitor import Manager, SharedMonitor
 
-__all__ = ["export_metrics"]
+__all__ = ["export_metrics", "find_provider", "offer"]
 
 #: Units by the convention of OpenTelemetry, from which exporters make Prometheus' suffixes.
 UNITS = {"seconds": "s", "bytes": "By", "": "1"}
@@ -64,26 +64,36 @@ def export_metrics(
         with export_metrics(run):
             run.wait()
     """
-    try:
-        from opentelemetry import metrics
-    except ImportError:
-        raise MissingExtraError("export_metrics", "otel") from None
-    provider = metrics.get_meter_provider() if meter_provider is None else meter_provider
-    if not callable(getattr(provider, "get_meter", None)):
-        raise ConfigError(f"meter_provider must be a MeterProvider of OpenTelemetry, got {value_text(meter_provider)}")
+    provider = find_provider(meter_provider)
     if not isinstance(run, Watchable | Manager):
         raise ConfigError(
             f"run must be what flow.launch or flow.start returned, or a ReuseManager, got {value_text(run)}"
         )
     monitor = Monitor(run, every) if isinstance(run, Watchable) else SharedMonitor(run, every)
-    with _lock:
-        if provider not in _exports:
-            _exports[provider] = _offer(provider)
-        _exports[provider].add(monitor)
+    offer(monitor, provider)
     return monitor
 
 
-def _offer(provider: Any) -> weakref.WeakSet[Any]:
+def find_provider(meter_provider: Any = None) -> Any:
+    """Return a meter provider, by default that of the program; raise unless it is one."""
+    try:
+        from opentelemetry import metrics
+    except ImportError:
+        raise MissingExtraError("OpenTelemetry", "otel") from None
+    if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
+        raise ConfigError(f"meter_provider must be a MeterProvider of OpenTelemetry, got {value_text(meter_provider)}")
+    return metrics.get_meter_provider() if meter_provider is None else meter_provider
+
+
+def offer(monitor: Any, provider: Any) -> None:
+    """Offer the metrics of a monitor to a provider, as long as the monitor exists."""
+    with _lock:
+        if provider not in _exports:
+            _exports[provider] = _create_instruments(provider)
+        _exports[provider].add(monitor)
+
+
+def _create_instruments(provider: Any) -> weakref.WeakSet[Any]:
     """Create the instruments of a provider, which can have each name once; returns the monitors that they read."""
     monitors: weakref.WeakSet[Any] = weakref.WeakSet()
     meter = provider.get_meter("riot_ops")
