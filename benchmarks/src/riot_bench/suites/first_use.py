@@ -29,6 +29,32 @@ PUSH = """
 c, w = time.process_time(), time.perf_counter()
 ro.tasks.KalmanFilter().session().push({"value": 21.5})
 """
+CHANGEOVER = """
+import sys
+import pyarrow as pa
+from riot_ops.tasks.math import kalman_filter as module
+rows, repetitions = int(sys.argv[1]), int(sys.argv[2])
+NAMES = ("kalman", "count_missing")
+kernels = [getattr(module, name) for name in NAMES]
+direct = [kernel.compile() for kernel in kernels]
+batches = [pa.RecordBatch.from_pydict({"value": [21.5 + i / 7] * rows}) for i in range(repetitions)]
+session = ro.tasks.KalmanFilter().session()
+while not all(one.signatures for one in direct):  # it runs as plain Python until its machine code is there
+    session.push_batch(batches[0])
+    time.sleep(0.01)
+ratios = []
+for _ in range(31):
+    spent = {}
+    for called in (kernels, direct):
+        for name, one in zip(NAMES, called):
+            setattr(module, name, one)
+        begin = time.process_time()
+        for batch in batches:
+            session.push_batch(batch)
+        spent[id(called)] = time.process_time() - begin
+    ratios.append(spent[id(direct)] / spent[id(kernels)])
+print(json.dumps({"ratios": ratios}))
+"""
 STATS = """
 import sys
 from riot_ops.dataflows.applications import RIOTBENCH
@@ -68,6 +94,9 @@ def measures(quick: bool = False) -> Iterator[Measure]:
     pushes = [_child(IMPORT + REPORT + PUSH + END) for _ in range(repetitions)]
     yield _measure("first-push", pushes, "wall", 0.15, "KalmanFilter().session().push() after the import")
     yield _measure("rss", pushes, "peak", 110, "the same process")
+    ratios = _child(IMPORT + CHANGEOVER, "1", "100" if quick else "2000")["ratios"]
+    against = "KalmanFilter on batches of one record after its kernels have changed over, against direct calls"
+    yield Measure("first-use/changeover", median(ratios), "ratio", against, 0.97, sample=tuple(ratios))
     with tempfile.TemporaryDirectory() as folder:
         messages = 300 if quick else 10_000
         lines = Path(folder, "lines")
