@@ -29,6 +29,13 @@ def total(values):
     return found
 
 @kernel
+def checked(values):
+    for i in range(values.size):
+        if values[i] < 0:
+            raise ValueError("negative")
+    return values.size
+
+@kernel
 def uncompilable(values):
     return sorted({1: values.size}.items(), key=str)[0][1]
 """
@@ -37,7 +44,7 @@ PRELUDE = """
 import os, signal, sys, time, warnings
 import numpy as np
 from riot_ops.kernels import changeover
-from kernels_of_changeover import total, uncompilable
+from kernels_of_changeover import checked, total, uncompilable
 
 values = np.arange(7.0) / 3
 plain = total.python(values)
@@ -159,6 +166,146 @@ for i in range(3):
 print(right)
 """
     assert run(tmp_path, code) == ["3"]
+
+
+@pytest.mark.slow
+def test_threads_meet_the_changeover(tmp_path):
+    """Each call of each thread gives the same result, and the kernel changes over once."""
+    code = """
+import threading
+changeover.PLAIN_SECONDS = 0
+wrong, over = [], threading.Event()
+
+def call(kind):
+    mine = values.astype(kind)
+    wanted = total.python(mine)
+    while not over.is_set():
+        if total(mine) != wanted:
+            wrong.append(kind)
+
+threads = [threading.Thread(target=call, args=(kind,)) for kind in ("f8", "f8", "i8", "i8", "f8", "f8")]
+for thread in threads:
+    thread.start()
+wait(total)
+time.sleep(0.2)
+over.set()
+for thread in threads:
+    thread.join()
+print(wrong, len(changeover.CHANGEOVER._failed))
+"""
+    assert run(tmp_path, code) == ["[] 0"]
+
+
+@pytest.mark.long
+def test_exception_of_a_kernel_is_raised_before_and_after_the_changeover(tmp_path):
+    code = """
+changeover.PLAIN_SECONDS = 0
+negative = np.array([1.0, -1.0])
+raised = {False: 0, True: 0}
+until = time.monotonic() + 120
+while not raised[True] and time.monotonic() < until:
+    over = checked._compiled is not None
+    try:
+        checked(negative)
+    except ValueError as error:
+        raised[over] += str(error) == "negative"
+    assert checked(values) == 7
+    time.sleep(0.01)
+print(raised[False] > 0, raised[True])
+"""
+    assert run(tmp_path, code) == ["True 1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ["shutil.rmtree(folder, ignore_errors=True)", "damage(folder)"])
+def test_cache_that_is_lost_in_mid_run_costs_time_only(tmp_path, attack):
+    """The machine code is compiled again, whenever its files are removed or damaged."""
+    code = f"""
+import pathlib, shutil, threading
+changeover.PLAIN_SECONDS = 0
+folder, over = os.environ["NUMBA_CACHE_DIR"], threading.Event()
+
+def damage(folder):
+    for path in pathlib.Path(folder).rglob("*"):
+        try:
+            if path.is_file() and path.suffix in (".nbi", ".nbc"):
+                path.write_bytes(b"no code")
+        except OSError:
+            pass
+
+def attack():
+    while not over.is_set():
+        {attack}
+        time.sleep(0.001)
+
+thread = threading.Thread(target=attack)
+thread.start()
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    until = time.monotonic() + 60
+    while total._compiled is None and not seen and time.monotonic() < until:
+        assert total(values) == plain
+        time.sleep(0.01)
+    over.set()
+    thread.join()
+    many = np.arange(5000.0)
+    assert total(many) == total.python(many) and total(values) == plain
+print(total._compiled is not None)
+"""
+    assert run(tmp_path, code) == ["True"]
+    again = "many = np.arange(5000.0)\nprint(total(many) == total.python(many), total(values) == plain)"
+    assert run(tmp_path, again) == ["True True"]
+
+
+@pytest.mark.long
+def test_damaged_cache_is_made_again(tmp_path):
+    """A loss of power may leave files of any content; they are replaced."""
+    code = "listen()\nprint(total(values) == plain, compiled)"
+    compiled = ["True ['total', 'twice']"]
+    assert run(tmp_path, code, RIOT_OPS_COMPILE="immediate") == compiled
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert files
+    for path in files:
+        path.write_bytes(b"")
+    assert run(tmp_path, code, RIOT_OPS_COMPILE="immediate") == compiled
+    assert run(tmp_path, code, RIOT_OPS_COMPILE="immediate") == ["True []"]
+
+
+#: Tasks of many kinds, under all checks of the contract, while their kernels change over.
+CONTRACT = """
+import sys, warnings
+from riot_ops.kernels import changeover
+from riot_ops.task import registered_tasks
+from riot_ops.testing import CHECKS, applies
+
+changeover.PLAIN_SECONDS = 0
+kinds = {kind.code: kind for kind in registered_tasks()}
+done = 0
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for code in sys.argv[1:]:
+        case = next(iter(kinds[code].cases()))
+        for check in CHECKS:
+            if applies(check, case):
+                check(case)
+                done += 1
+print(done, "numba" in sys.modules, [str(one.message) for one in seen])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [{"RIOT_OPS_COMPILE": "deferred"}, {"NUMBA_DISABLE_JIT": "1"}], ids=str)
+def test_tasks_fulfil_the_contract_while_kernels_change_over(tmp_path, setting):
+    codes = ("KAL", "AVG", "BLF", "PRS", "SQI", "DAC", "SLR", "SOM", "SML", "XML")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name in ("RIOT_OPS_COMPILE", "NUMBA_DISABLE_JIT"):
+        environment.pop(name, None)
+    command = [sys.executable, "-c", CONTRACT, *codes]
+    child = subprocess.run(command, env=environment | setting, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    done, uses_numba, rest = child.stdout.strip().split(" ", 2)
+    assert int(done) > 10 * len(codes) and rest == "[]"
+    assert uses_numba == str("RIOT_OPS_COMPILE" in setting)
 
 
 def test_missing_numba_gives_one_warning_and_equal_results(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from riot_bench.suites import first_use
 
 
@@ -15,6 +16,7 @@ def test_child_reports_its_cost_with_kernels_deferred():
     assert (measure.measure, measure.at_most, measure.unit) == ("first-use/first-push", True, "s")
 
 
+@pytest.mark.long
 def test_kernels_that_have_changed_over_are_compared_with_direct_calls():
     first_use._child(first_use.IMPORT + first_use.REPORT + first_use.PUSH + first_use.END, RIOT_OPS_COMPILE="immediate")
     ratios = first_use._child(first_use.IMPORT + first_use.CHANGEOVER, "1", "5")["ratios"]

@@ -30,6 +30,7 @@ __all__ = [
     "is_cached",
     "load_numba",
     "shipped_root",
+    "tolerate_damage",
     "use_shipped_code",
 ]
 
@@ -96,8 +97,9 @@ class CacheLocator:
         return cls(vars(load_numba().config)["CACHE_DIR"], py_file)
 
     def ensure_cache_path(self) -> None:
-        """Create the directory."""
-        os.makedirs(self.directory, exist_ok=True)
+        """Create the directory, if that is possible."""
+        with contextlib.suppress(OSError):
+            os.makedirs(self.directory, exist_ok=True)
 
     def get_cache_path(self) -> str:
         """Return the directory."""
@@ -163,10 +165,46 @@ def has_signature(dispatcher: Any, signature: tuple[Any, ...]) -> bool:
     """Whether the machine code of a function for types of arguments is cached."""
     cache = dispatcher._cache
     codegen = dispatcher.targetctx.codegen()
-    if cache._index_key(signature, codegen) in cache._cache_file._load_index():
-        return True
+    try:
+        if cache._index_key(signature, codegen) in cache._cache_file._load_index():
+            return True
+    except Exception:
+        _forget(cache)
     shipped = getattr(cache, "shipped", None)
     return shipped is not None and shipped.has(signature, codegen)
+
+
+def tolerate_damage(dispatcher: Any) -> None:
+    """Let a function do without its cached code where files are damaged, as by a loss of power, or cannot be written.
+
+    It is compiled again then. Unpickling a damaged file may raise anything.
+    """
+    cache = dispatcher._cache
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_overload(signature: Any, target: Any) -> Any:
+        try:
+            return load(signature, target)
+        except Exception:
+            _forget(cache)
+            return None
+
+    def save_overload(signature: Any, code: Any) -> None:
+        for _ in range(2):
+            try:
+                save(signature, code)
+            except Exception:
+                _forget(cache)
+            else:
+                return
+
+    cache.load_overload, cache.save_overload = load_overload, save_overload
+
+
+def _forget(cache: Any) -> None:
+    """Remove the index of cached code, by which the next code that is saved replaces the files."""
+    with contextlib.suppress(OSError):
+        os.unlink(cache._cache_file._index_path)
 
 
 @functools.cache

@@ -21,7 +21,14 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from riot_ops.kernels.changeover import CHANGEOVER
-from riot_ops.kernels.code_cache import COMPILE_LOCK, cache_directory, caching_in, load_numba, use_shipped_code
+from riot_ops.kernels.code_cache import (
+    COMPILE_LOCK,
+    cache_directory,
+    caching_in,
+    load_numba,
+    tolerate_damage,
+    use_shipped_code,
+)
 from riot_ops.kernels.compile_lock import compile_once
 
 __all__ = ["KERNELS", "Kernel", "compile_uncached", "import_kernel", "kernel"]
@@ -80,6 +87,7 @@ class Kernel(Generic[P, R]):
             directory = cache_directory(self)
             with caching_in(directory, vars(load_numba().config)):
                 dispatcher = load_numba().njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
+            tolerate_damage(dispatcher)
             use_shipped_code(dispatcher, self)
             compile_once(dispatcher, directory)
             compile_now = dispatcher._compile_for_args  # noqa: SLF001 (what numba calls for types without code)
