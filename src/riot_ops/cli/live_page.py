@@ -81,7 +81,7 @@ class LivePage:
     @property
     def wanted(self) -> bool:
         """Whether a page or a report was asked for."""
-        return not (self._server is self._file is self._provider is None)
+        return any(one is not None for one in (self._server, self._file, self._provider))
 
     @property
     def served(self) -> bool:
