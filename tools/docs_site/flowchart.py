@@ -15,7 +15,7 @@ NODE = re.compile(
 ARROW = re.compile(r"\s*(?P<line>-->|---|-\.->|==>)(?:\|\"?(?P<label>.*?)\"?\|)?\s*")
 KINDS = {"([": "source", "[[": "sink", "[(": "store", "((": "source", "[": "task", "(": "task", "{": "choice"}
 IGNORED = re.compile(r"(?:subgraph|end|style|classDef|class|linkStyle|direction|%%)\b|^%%")
-LETTER, LINE, PADDING, GAP, ROW = 7.2, 16, 12, 46, 22
+LETTER, LINE, PADDING, GAP, ROW = 7.2, 16, 10, 26, 18
 
 
 @dataclass
@@ -121,9 +121,12 @@ def _place(chart: Chart) -> None:
     across = "x" if chart.down else "y"
     sizes = {n: (b.width, b.height) if chart.down else (b.height, b.width) for n, b in chart.boxes.items()}
     tallest = max(sum(sizes[n][0] + ROW for n in names) for names in layers.values())
-    labels = max((len(label) for _, _, label, _ in chart.edges), default=0)
-    gap, along = GAP + (14 if chart.down else 6.4 * labels), 4.0
-    for _, names in sorted(layers.items()):
+    labels: dict[int, int] = {}  # the longest label of the edges from a layer to the next
+    for a, b, label, _ in chart.edges:
+        if chart.boxes[b].layer == chart.boxes[a].layer + 1:
+            labels[chart.boxes[a].layer] = max(labels.get(chart.boxes[a].layer, 0), len(label))
+    along = 4.0
+    for layer, names in sorted(layers.items()):
         order = {n: i for i, n in enumerate(names)}
 
         def middle(name: str, order: dict[str, int] = order) -> tuple[float, int]:
@@ -138,7 +141,7 @@ def _place(chart: Chart) -> None:
             setattr(box, across, at)
             setattr(box, "y" if chart.down else "x", along)
             at += sizes[name][0] + ROW
-        along += max(sizes[n][1] for n in names) + gap
+        along += max(sizes[n][1] for n in names) + GAP + (14 if chart.down else 6.2 * labels.get(layer, 0))
 
 
 def _drawn(chart: Chart) -> str:

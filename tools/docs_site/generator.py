@@ -110,6 +110,7 @@ def settings(navigation: list[Any], version: str, names: list[str], titled: list
                     "show_source": False,
                     "show_signature_annotations": True,
                     "separate_signature": True,
+                    "line_length": 88,
                     "heading_level": 2,
                     "inherited_members": False,
                     "members_order": "source",

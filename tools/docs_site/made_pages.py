@@ -13,7 +13,7 @@ from riot_ops.testing.parameter_names import parameter_uses
 from riot_ops.testing.parameter_table import PARAMETERS
 from riot_ops.testing.public_callables import public_callables
 
-__all__ = ["all_pages", "module_pages", "picture_names", "pictures"]
+__all__ = ["all_pages", "module_pages", "picture_names", "pictures", "task_groups"]
 
 
 def all_pages() -> Iterator[Page]:
@@ -22,6 +22,14 @@ def all_pages() -> Iterator[Page]:
     yield from task_pages.pages()
     yield made("parameters.md", parameter_page(), "tools/docs_site/made_pages.py")
     yield from api_pages.pages()
+
+
+def task_groups() -> dict[str, list[str]]:
+    """Return the tasks' pages by category."""
+    found: dict[str, list[str]] = {}
+    for kind in sorted(task_pages.kinds(), key=lambda kind: kind.__name__.lower()):
+        found.setdefault(kind.category, []).append(task_pages.place(kind))
+    return dict(sorted(found.items()))
 
 
 def module_pages() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -51,20 +51,30 @@ SECTIONS: list[Entry] = [
         "Architecture",
         ["architecture/index.md", "architecture/*.md", ("Decisions", ["adr/index.md", "adr/0*.md", "adr/*.md"])],
     ),
-    ("API", ["api/index.md", "api/*.md"]),
+    ("API", ["api/index.md", "api/riot_ops.md", "api/riot_ops.task*.md", "api/*.md"]),
     ("Contributing", ["contributing.md", "stability.md", "security.md", "changelog.md"]),
 ]  # fmt: skip
 
 
-def navigation(pages: Iterable[str], sections: list[Entry] | None = None) -> tuple[list[Any], list[str]]:
+def navigation(
+    pages: Iterable[str], sections: list[Entry] | None = None, groups: Mapping[str, list[str]] | None = None
+) -> tuple[list[Any], list[str]]:
     """Return the navigation as the generator takes it, and the pages that are missing from it.
+
+    ``groups`` are the tasks' pages by category.
 
     >>> navigation(["index.md", "a/x.md", "b.md"], ["index.md", ("A", ["a/*.md"])])
     (['index.md', {'A': ['a/x.md']}], ['b.md'])
     """
     left = sorted(pages)
-    found = _entries(left, SECTIONS if sections is None else sections)
+    found = _entries(left, _with_groups(groups or {}) if sections is None else sections)
     return found, left
+
+
+def _with_groups(groups: Mapping[str, list[str]]) -> list[Entry]:
+    """Return the sections with the tasks' pages in groups."""
+    inner: list[Entry] = [(title, list(pages)) for title, pages in groups.items()]
+    return [("Tasks", ["tasks.md", *inner, "tasks/*.md", "parameters.md"]) if e[0] == "Tasks" else e for e in SECTIONS]
 
 
 def _entries(left: list[str], entries: list[Entry]) -> list[Any]:

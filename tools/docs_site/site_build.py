@@ -78,7 +78,7 @@ def write_sources(pages: Mapping[str, Page], work: Path = generator.WORK, *, pic
     write(work / "pages", files)
     templates: dict[str, str | bytes] = {path.stem: path.read_bytes() for path in (theme / "templates").glob("*.jinja")}
     write(work / "theme", templates)
-    entries, _ = navigation(pages)
+    entries, _ = navigation(pages, groups=made_pages.task_groups())
     settings = generator.settings(entries, riot_ops.__version__, api_pages.crossed_names(), api_pages.titled_names())
     (work / "zensical.toml").write_text(settings, encoding="utf-8")
     mark = work / ".theme"

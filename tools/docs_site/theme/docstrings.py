@@ -33,8 +33,15 @@ def as_markdown(text: str, names: Collection[str] = ()) -> str:
 
     text = ROLE.sub(linked, text)
     text = re.sub(r"^( *)\.\. \[(\d+)\] ", r"\1\2. ", text, flags=re.MULTILINE)
+    text = re.sub(r"^(\w+(?:, \w+)+)\n((?:    .*\n?|\n(?=    ))+)", _apart, text, flags=re.MULTILINE)
     before, *sections = re.split(r"^(?=\S.*\n-{3,}\n)", text, flags=re.MULTILINE)
     return "".join([_with_fences(before), *sections])
+
+
+def _apart(match: re.Match[str]) -> str:
+    """Return an entry for each of several parameters that one entry describes without a type."""
+    body = match[2].rstrip("\n")
+    return "".join(f"{name}\n{body}\n" for name in match[1].split(", ")) + "\n" * (len(match[2]) - len(body) - 1)
 
 
 def _with_fences(text: str) -> str:
