@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from pages import ROOT, Problem
 
@@ -16,12 +17,13 @@ SPARK = "tests/spark/test_howto.py"
 
 
 class CodeRun:
-    """A run of all code blocks, started when it is made."""
+    """A run of the code blocks of pages, started when it is made; by default of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: Sequence[str] = (*PAGES, SPARK), processes: int | None = None) -> None:
+        count = min(4, 2 * (os.cpu_count() or 1)) if processes is None else processes
         command = [
             sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=short",
-            "-n", str(min(4, 2 * (os.cpu_count() or 1))), "--dist", "loadfile", *PAGES, SPARK,
+            "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-n", str(count), "--dist", "loadfile", *pages,
         ]  # fmt: skip
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

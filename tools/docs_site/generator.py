@@ -67,6 +67,7 @@ def settings(navigation: list[Any], version: str, names: list[str], titled: list
         "use_directory_urls": False,  # so that the pages also open as files
         "nav": navigation,
         "extra_css": ["assets/site.css"],
+        "extra_javascript": ["assets/site.js"],
         # no repo_url: the theme would ask the forge for its stars
         "theme": {
             "language": "en",

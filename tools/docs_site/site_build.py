@@ -13,6 +13,7 @@ from pathlib import Path
 
 import api_pages
 import checks
+import finished_html
 import generator
 import made_pages
 from code_blocks import CodeRun
@@ -74,7 +75,7 @@ def write_sources(pages: Mapping[str, Page], work: Path = generator.WORK, *, pic
             files[path.relative_to(DOCS).as_posix()] = path.read_bytes()
     files |= made_pages.pictures() if pictures else {}
     theme = Path(__file__).parent / "theme"
-    files["assets/site.css"] = (theme / "site.css").read_bytes()
+    files |= {f"assets/{name}": (theme / name).read_bytes() for name in ("site.css", "site.js")}
     write(work / "pages", files)
     templates: dict[str, str | bytes] = {path.stem: path.read_bytes() for path in (theme / "templates").glob("*.jinja")}
     write(work / "theme", templates)
@@ -96,6 +97,7 @@ def build(*, run_code: bool = True) -> None:
         write_sources(pages)
         shutil.rmtree(generator.WORK / "html", ignore_errors=True)
         generator.render(generator.WORK)
+        finished_html.finish(generator.WORK / "html")
         checks.rendered(generator.WORK / "html", pages)
         if code:
             code.finish()
