@@ -32,7 +32,7 @@ def without_empty_headings(text: str) -> str:
 def without_inner_landmarks(text: str) -> str:
     """Return a page in which a ``nav`` inside of another one is no landmark of its own.
 
-    >>> without_inner_landmarks('<nav a><nav b></nav></nav>')
+    >>> without_inner_landmarks('<nav a><nav aria-expanded="true" b></nav></nav>')
     '<nav a><div role="group" b></div></nav>'
     """
     depth = 0
@@ -43,6 +43,13 @@ def without_inner_landmarks(text: str) -> str:
             depth -= 1
             return "</div>" if depth else match[0]
         depth += 1
-        return match[0].replace("<nav", '<div role="group"') if depth > 1 else match[0]
+        if depth == 1:
+            return match[0]
+        return (
+            match[0]
+            .replace("<nav", '<div role="group"', 1)
+            .replace(' aria-expanded="true"', "")
+            .replace(' aria-expanded="false"', "")
+        )
 
-    return re.sub(r"<nav\b|</nav>", tag, text)
+    return re.sub(r"<nav\b[^>]*>|</nav>", tag, text)

@@ -83,6 +83,13 @@ class LiveServer:
         If other machines would reach the page without a token, or ``url`` is no address.
     ConnectorError
         If the address is in use.
+
+    Examples
+    --------
+    >>> server = LiveServer()
+    >>> server.url.startswith("http://127.0.0.1:")
+    True
+    >>> server.close()
     """
 
     def __init__(
