@@ -320,3 +320,11 @@ def test_columns_that_changed_are_not_rolled_into_one_csv_file(tmp_path):
         ConnectorError, match=r"cannot roll the files of stream 'out' into .*1-rolled.csv: .*other columns"
     ):
         write(CSVSink(tmp_path, roll_bytes=1), [{"b": 1}], 2, pa.schema([("b", pa.int64())]))
+
+
+@pytest.mark.parametrize("kind", [ro.CSVSink, ro.JSONLinesSink, ro.ParquetSink])
+def test_settings_of_a_store_reach_its_address(kind):
+    given = {"aws_region": "eu-central-1", "aws_secret_access_key": ro.Secret("pa55-never-shown")}
+    sink = kind("s3://bucket/out", storage_options=given)
+    assert dict(sink.folder.options) == given and "pa55" not in repr(sink) + str(vars(sink))
+    assert dict(sink.bind({"out": pa.schema([("a", pa.int64())])}).folder.options) == given
