@@ -251,6 +251,15 @@ def test_misuse():
         session(jvm="server")
     with pytest.raises(ConfigError, match="cores must be a whole number >= 1, got -1"):
         session(cores=-1)
+    with pytest.raises(ConfigError, match="cores must be a whole number >= 1, got True"):
+        session(cores=True)
+    with pytest.raises(
+        ConfigError, match="heap of the JVM.*got 'small'.*give memory='small' to flow.run or flow.start"
+    ):
+        session(memory="small")
+    for memory in (4, "4", "0g", "-1g", "4 g", "", "4g -XX:x", None):
+        with pytest.raises(ConfigError, match="memory must be the heap of the JVM, such as '4g' or '800m', got"):
+            session(memory=memory)
 
 
 SCHEMA = {"device": "string", "obs_type": "string", "value": "double"}

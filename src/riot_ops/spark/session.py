@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
 import socket
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.errors import ConfigError, excerpt
+from riot_ops.core.errors import ConfigError, excerpt, value_text
 from riot_ops.core.paths import temporary_folder
 from riot_ops.runtime.memory import SMALL_BATCH_SIZE, SMALL_BUFFERING
 from riot_ops.spark.features import checkpoint_file_manager
@@ -94,6 +95,8 @@ STARTUP_SETTINGS = {
 #: hundreds of micro-batches of packed blocks the second compiler gains nothing, as the JVM has little to do. One
 #: compiler alone has 48 MiB for its code, which some dozens of queries fill; then it stops for good: hence 240 MiB.
 LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+#: A size of the JVM's heap.
+HEAP = re.compile(r"[1-9][0-9]*[kKmMgGtT][bB]?")
 #: Spark's setting for the number of shuffle partitions.
 PARTITIONS = "spark.sql.shuffle.partitions"
 #: Its default, for platforms on which it may be a word, such as "auto".
@@ -178,7 +181,7 @@ def session(
     cores : int, optional
         Cores to use, and number of shuffle partitions; by default all cores.
     memory : str, default "4g"
-        Heap of the JVM.
+        Heap of the JVM: a number with ``m`` or ``g``, as Java writes it.
     jvm : "light" or "full", default "light"
         "light": the JVM compiles its code once and quickly, and collects garbage in one thread. This suits
         dataflows, which work in Python processes. "full": Spark's defaults, for pipelines that also
@@ -202,8 +205,13 @@ def session(
     from pyspark.sql.utils import is_remote
     from pyspark.util import is_remote_only
 
-    if cores is not None and cores < 1:
-        raise ConfigError(f"cores must be a whole number >= 1, got {cores}")
+    if cores is not None and (type(cores) is not int or cores < 1):
+        raise ConfigError(f"cores must be a whole number >= 1, got {value_text(cores)}")
+    if not isinstance(memory, str) or not HEAP.fullmatch(memory):
+        other = "; for small machines give memory='small' to flow.run or flow.start" if memory == "small" else ""
+        raise ConfigError(
+            f"memory must be the heap of the JVM, such as '4g' or '800m', got {value_text(memory)}{other}"
+        )
     if jvm not in ("light", "full"):
         raise ConfigError(f"jvm must be 'light' or 'full', got {jvm!r}")
     refuse_connect(is_remote() or is_remote_only(), "riot_ops.spark.session")
