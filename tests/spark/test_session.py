@@ -254,7 +254,7 @@ def test_misuse():
     with pytest.raises(ConfigError, match="cores must be a whole number >= 1, got True"):
         session(cores=True)
     with pytest.raises(
-        ConfigError, match="heap of the JVM.*got 'small'.*give memory='small' to flow.run or flow.start"
+        ConfigError, match=r"heap of the JVM.*got 'small'.*give memory='small' to flow.run or flow.start"
     ):
         session(memory="small")
     for memory in (4, "4", "0g", "-1g", "4 g", "", "4g -XX:x", None):
