@@ -91,7 +91,7 @@ print(ro.show(flow, sample))
 
 # %%
 result = flow.run(ro.read("freezers.csv", delimiter=";", time="time"))
-pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index()
+pd.Series(result.summary.rows, name="records").rename_axis("stream")
 
 # %% [markdown]
 # The stream `errors` has the rejected records, with the reason:

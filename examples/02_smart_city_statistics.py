@@ -61,7 +61,7 @@ flow
 
 # %%
 result = flow.run(city)
-pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index()
+pd.Series(result.summary.rows, name="records").rename_axis("stream")
 
 # %% [markdown]
 # ## The results

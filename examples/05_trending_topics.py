@@ -44,7 +44,7 @@ flow
 
 # %%
 result = flow.run("tweets.txt")
-pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index()
+pd.Series(result.summary.rows, name="records").rename_axis("stream")
 
 # %% [markdown]
 # Lines that could not be read are in the stream `errors`, each with the step

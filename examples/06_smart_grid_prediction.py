@@ -60,7 +60,7 @@ with open("loads.csv") as lines:
 # %%
 flow = ro.dataflows.smart_grid(length="30min", every="30min", history=7)
 result = flow.run("loads.csv")
-pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index()
+pd.Series(result.summary.rows, name="records").rename_axis("stream")
 
 # %% [markdown]
 # ## The predictions

@@ -48,7 +48,7 @@ flow
 
 # %%
 result = flow.run("purchases.txt")
-pd.Series(result.summary.rows, name="records").rename_axis("stream").sort_index()
+pd.Series(result.summary.rows, name="records").rename_axis("stream")
 
 # %% [markdown]
 # The states of an outlier show why it is one: high amounts, expensive things,

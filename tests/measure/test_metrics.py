@@ -112,6 +112,14 @@ def test_growth_below_the_tolerance_is_ignored() -> None:
 # -- summaries ---------------------------------------------------------------------------------------
 
 
+def test_counts_are_by_stream_in_any_order_of_arrival():
+    summary = Summary()
+    for rows in ({"slr": 1}, {"errors": 2, "avg": 3}, {"slr": 4, "dac": 5}, {"errors": 6}):
+        summary.count(rows, {}, {})
+    assert [*summary.rows.items()] == [("avg", 3), ("dac", 5), ("slr", 5), ("errors", 8)]
+    assert [*summary.to_dict()["records"]] == ["avg", "dac", "slr", "errors"]
+
+
 def test_result_shows_its_record_counts():
     flow = ro.Dataflow("smooth")
     readings = flow.source("in", schema={"value": "float64"})

@@ -98,7 +98,7 @@ class Summary:
     messages : int
         Records read from the sources.
     rows : dict of str to int
-        Records per output stream, the errors included.
+        Records per output stream by name, the errors last.
     reasons : dict of str to int
         Rejected records per ``task: reason``.
     steps : dict of str to (int, int)
@@ -169,8 +169,11 @@ class Summary:
 
     def count(self, rows: Mapping[str, int], reasons: Mapping[str, int], steps: Mapping[str, tuple[int, int]]) -> None:
         """Add the counts of a batch."""
+        if not rows.keys() <= self.rows.keys():  # streams arise in any order
+            names = sorted(self.rows.keys() | rows.keys(), key=lambda name: (name == "errors", name))
+            self.rows = {name: self.rows.get(name, 0) for name in names}
         for name, n in rows.items():
-            self.rows[name] = self.rows.get(name, 0) + n
+            self.rows[name] += n
         for name, n in reasons.items():
             self.reasons[name] = self.reasons.get(name, 0) + n
         for name, (taken, rejected) in steps.items():
