@@ -223,6 +223,19 @@ def test_records_of_one_message_are_followed_by_their_numbers():
     }
 
 
+def test_message_of_which_a_part_is_rejected_has_the_rest():
+    flow = ro.Dataflow("words")
+    texts = flow.source("texts", {"text": "string"})
+    words = texts.flat_map(lambda row: [{"n": word} for word in row["text"].split()], {"n": "string"}, id="words")
+    words.map(lambda row: {"n": int(row["n"])}, {"n": "int64"}, id="numbers").to("out")
+    trace = ro.show(flow, [{"text": "1 x 3"}])
+    cells = trace.cells(Origin("texts", 0))["numbers"]
+    assert [cell.kind for cell in cells] == ["rejected", "record", "record"]
+    assert cells[0].text.startswith("function_error: ValueError")
+    assert [cell.text for cell in cells[1:]] == ["[0] n=1", "[2] n=3"]
+    assert trace["numbers"].note == "rejected: function_error 1"
+
+
 def test_record_of_a_join_is_kept_until_its_match():
     flow = ro.Dataflow("join")
     common = {"device": "string", "event_time": "timestamp[us, tz=UTC]"}

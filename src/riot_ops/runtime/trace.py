@@ -132,7 +132,7 @@ class StepTrace:
             before = row
         if len(made) > MAX_ROWS:
             found.append(Cell("record", f"… {len(made) - MAX_ROWS:,} more records"))
-        return found + self._left_out(read, made, rejected=bool(found) and found[0].kind == "rejected")
+        return found if self.rejected_from.get(origin) else found + self._left_out(read, made)
 
     def numbered_rows(self, origin: Origin) -> list[Row]:
         """Return the records that it emitted for a message, each with its ordinals."""
@@ -140,12 +140,12 @@ class StepTrace:
         names = ordinals(taken.column_names)
         return [Row(tuple(row[name] for name in names), _without_numbers(row)) for row in taken.to_pylist()]
 
-    def _left_out(self, read: list[Row], made: list[Row], *, rejected: bool) -> list[Cell]:
+    def _left_out(self, read: list[Row], made: list[Row]) -> list[Cell]:
         """Say what it made no record of, and why."""
         given = [row for row in read if not row.is_timer] or read
         kept = {numbers for row in made for numbers in row.origins()}
         silent = [row for row in given if row.numbers not in kept]
-        if not silent or rejected:
+        if not silent:
             return []
         if len(silent) == len(given):
             return [Cell("nothing", self._nothing())]
