@@ -158,6 +158,8 @@ def test_bare_command(bare, tmp_path):
     assert list((tmp_path / "out" / "stats" / "avg").glob("*.parquet"))
     done = run(bare, "-m", "riot_ops", "doctor", folder=tmp_path)
     assert done.returncode == 0 and "spark      not installed" in done.stdout, done.stdout + done.stderr
+    done = run(bare, "-m", "riot_ops", "new", "cellar", "--template", "k8s", folder=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "cellar" / "deploy" / "Dockerfile").is_file(), done.stderr
     code = "import riot_ops.reuse as r; r.ReuseManager(r.LocalBackend()).close(); r.SparkBackend"
     done = run(bare, "-c", code, folder=tmp_path)
     assert done.stderr.endswith("pip install 'riot-ops[spark]'\n"), done.stderr
