@@ -101,7 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("STATS: averages, predictions and distinct counts of the sensors of a city")
     given = options.messages, options.sensors
     runs = [run("local", *given, options.out / "local", console)]
-    print(describe(runs[0]), flush=True)
+    print(describe(runs[0]))
+    picture = runs[0].folder / "stats.png"
+    if picture.is_file():
+        print(f"picture: {picture}\n  a sensor as it was read, smoothed, and predicted; impossible readings left out")
+    sys.stdout.flush()
     failed = False
     if not options.without_spark and importlib.util.find_spec("pyspark") is not None:
         try:
@@ -114,9 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             n, differing = compare(runs[0].folder, runs[1].folder)
             failed = bool(differing)
             print(f"they differ in {', '.join(differing)}" if failed else f"both gave the same {n:,} records")
-    picture = runs[0].folder / "stats.png"
-    if picture.is_file():
-        print(f"\npicture: {picture}\n  a sensor as it was read, smoothed, and predicted; impossible readings left out")
     print("\nnext")
     for command, purpose in NEXT.items():
         print(f"  {command.format(command=_command()):38} {purpose}")
