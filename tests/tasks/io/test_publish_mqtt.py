@@ -439,7 +439,7 @@ def test_missing_paho_names_the_extra():
 
 def test_incompatible_paho_is_refused(monkeypatch):
     """The connector overrides methods of paho, which must exist."""
-    from riot_ops.connectors.mqtt import client as mqtt
+    from riot_ops.connectors.mqtt import buffered_client as mqtt
 
     with pytest.raises(ConnectorError, match="_no_such_method"):
         mqtt.client_subclass("X", {"_no_such_method": None})

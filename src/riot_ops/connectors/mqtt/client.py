@@ -17,15 +17,16 @@ from datetime import timedelta
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from riot_ops.connectors.mqtt.buffered_client import client_subclass, paho_client
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.retry import Failure, retry
 from riot_ops.connectors.tls import client_context
 from riot_ops.core.checks import duration_seconds
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
+from riot_ops.core.errors import ConfigError, ConnectorError, excerpt
 from riot_ops.core.parameters import Count, Duration, as_timedelta, check_parameters
 from riot_ops.core.secret import Secret
 
-__all__ = ["MQTTConnection", "PahoLink", "client_subclass", "paho_client", "unique_client_id", "whole_seconds"]
+__all__ = ["MQTTConnection", "PahoLink", "unique_client_id", "whole_seconds"]
 
 #: Default port of each URL scheme.
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
@@ -230,15 +231,6 @@ class MQTTConnection:
         return user, None if secret is None else secret.reveal()
 
 
-def paho_client() -> Any:
-    """Import the module ``paho.mqtt.client``."""
-    try:
-        from paho.mqtt import client
-    except ImportError:
-        raise MissingExtraError("MQTT", "mqtt") from None
-    return client
-
-
 class PahoLink:
     """A connection through paho's client without its thread: it reads and writes in calls of :meth:`wait`.
 
@@ -253,7 +245,7 @@ class PahoLink:
     stop : threading.Event, optional
         Setting it ends the attempts to connect.
     client_type : type, optional
-        Subclass of paho's ``Client``.
+        A :func:`~riot_ops.connectors.mqtt.buffered_client.client_subclass`.
     """
 
     def __init__(
@@ -283,7 +275,7 @@ class PahoLink:
         self.max_packet: int | None = None  # bytes of a packet that the broker accepts
         is_v5 = connection.protocol == "5"
         self.is_v5 = is_v5
-        self.client = (client_type or paho.Client)(
+        self.client = (client_type or client_subclass("LinkClient", {}))(
             paho.CallbackAPIVersion.VERSION2,
             client_id=client_id,
             protocol=paho.MQTTv5 if is_v5 else paho.MQTTv311,
@@ -509,8 +501,8 @@ class PahoLink:
         woken = None if self._wake_pair is None else self._wake_pair[0]
         if woken is not None:
             poller.register(woken, select.POLLIN)
-        buffered = getattr(sock, "pending", int)  # poll does not see decrypted bytes
-        found = dict(poller.poll(0 if buffered() else seconds * 1000))
+        unread = client.unread  # which poll does not see
+        found = dict(poller.poll(0 if unread() else seconds * 1000))
         events = found.get(sock.fileno(), 0)
         if woken is not None:
             if woken.fileno() in found:
@@ -519,11 +511,11 @@ class PahoLink:
         if events & select.POLLOUT:
             client.loop_write()
             poller.modify(sock, select.POLLIN)
-        readable = bool(events & ~select.POLLOUT) or buffered()
+        readable = bool(events & ~select.POLLOUT) or unread()
         while readable and max_packets > 0 and not self.is_full():
             client.loop_read()
             max_packets -= 1
-            readable = client.socket() is sock and (buffered() or poller.poll(0))
+            readable = client.socket() is sock and (unread() or poller.poll(0))
         client.loop_misc()
 
     def drop(self) -> None:
@@ -562,15 +554,6 @@ def _read_to_end(sock: socket.socket, until: float) -> None:
             sock.settimeout(left)
             if not sock.recv(65_536):
                 return
-
-
-def client_subclass(name: str, methods: dict[str, Any]) -> Any:
-    """Create a subclass of paho's ``Client`` that overrides methods; ConnectorError if paho has no such method."""
-    base = paho_client().Client
-    for method in methods:
-        if not hasattr(base, method):
-            raise ConnectorError(f"this version of paho-mqtt has no {method}; pip install 'riot-ops[mqtt]'")
-    return type(name, (base,), methods)
 
 
 def unique_client_id(client_id: str | None) -> str:

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from riot_ops.connectors.mqtt.buffered_client import client_subclass, paho_client
 from riot_ops.connectors.mqtt.client import (
     FOLDER,
     MEMORY,
     MQTTConnection,
     PahoLink,
-    client_subclass,
-    paho_client,
     unique_client_id,
 )
 from riot_ops.connectors.mqtt.folder import FolderBroker

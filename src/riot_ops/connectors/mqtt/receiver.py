@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, PahoLink, client_subclass, paho_client
+from riot_ops.connectors.mqtt.buffered_client import client_subclass, paho_client
+from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, PahoLink
 from riot_ops.connectors.mqtt.memory import is_shared, topic_matches
 from riot_ops.connectors.mqtt.spool import Message, Spool
 from riot_ops.connectors.mqtt.subscription import (
@@ -40,14 +41,18 @@ MAX_HELD_BYTES = 16 << 20
 BLOCK_BYTES = 1 << 20
 #: Largest identifier of a subscription in MQTT 5.
 MAX_IDENTIFIER = 268_435_455
+#: Bits of the first byte of a message: sent before, quality of service, and that of 1, retained.
+DUP, QOS_BITS, QOS_1, RETAIN = 0x08, 0x06, 0x02, 0x01
 
 
 @functools.cache
 def _client_type() -> Any:
     """Paho's client, adapted to collect acknowledgements in ``due`` instead of sending them.
 
-    Its manual acknowledgement covers QoS 1 only: paho acknowledges a message of QoS 2 before it delivers it.
+    Its manual acknowledgement covers QoS 1 only: paho acknowledges a message of QoS 2 before it delivers it. Most
+    messages have QoS 1 and no properties: these are read without building paho's objects for properties.
     """
+    paho = paho_client()
 
     def holding(method: str) -> Callable[[Any, int], int]:
         def hold(self: Any, packet: int) -> int:
@@ -56,9 +61,24 @@ def _client_type() -> Any:
 
         return hold
 
-    return client_subclass(
-        "HoldingClient", {method: holding(method) for method in ("_send_puback", "_send_pubrec", "_send_pubcomp")}
-    )
+    def handle_publish(self: Any) -> int:
+        packet = self._in_packet["packet"]
+        end = 2 + int.from_bytes(packet[:2], "big")
+        start = end + 2
+        is_plain = self._in_packet["command"] & QOS_BITS == QOS_1 and start <= len(packet)
+        if is_plain and self._protocol == paho.MQTTv5:
+            is_plain = packet[start : start + 1] == b"\0"  # the length of the properties
+            start += 1
+        if not is_plain:
+            return paho.Client._handle_publish(self)  # type: ignore[no-any-return]  # noqa: SLF001
+        message = paho.MQTTMessage(int.from_bytes(packet[end : end + 2], "big"), bytes(packet[2:end]))
+        message.qos, message.payload = 1, bytes(memoryview(packet)[start:])
+        message.dup, message.retain = bool(self._in_packet["command"] & DUP), bool(self._in_packet["command"] & RETAIN)
+        self.on_message(self, None, message)
+        return self._send_puback(message.mid)  # type: ignore[no-any-return]
+
+    methods = {method: holding(method) for method in ("_send_puback", "_send_pubrec", "_send_pubcomp")}
+    return client_subclass("HoldingClient", {**methods, "_handle_publish": handle_publish})
 
 
 class _PahoSubscriber(PahoLink):
@@ -132,7 +152,7 @@ class _PahoSubscriber(PahoLink):
             )
 
     def _properties(self, topic: str) -> Any:
-        if not self.numbers_subscriptions:
+        if not self._is_numbered:
             return None
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
@@ -142,13 +162,18 @@ class _PahoSubscriber(PahoLink):
         return properties
 
     @property
+    def _is_numbered(self) -> bool:
+        """Whether messages name their subscription; a single one needs no name."""
+        return self.numbers_subscriptions and len(self._identifiers) > 1
+
+    @property
     def _wanted(self) -> dict[str, Any]:
         return {
             "url": self.connection.url,
             "client_id": self.connection.client_id,
             "qos": self._subscription.qos,
             "topics": list(self._subscription.topics),
-            "numbered": self.numbers_subscriptions,
+            "numbered": self._is_numbered,
         }
 
     def _saved_subscription(self) -> dict[str, Any] | None:
