@@ -244,9 +244,12 @@ def test_page_of_each_kind_is_accessible_and_fits(visit, place, width, scheme):
 @pytest.mark.integration
 def test_search_finds_a_task(visit):
     page = visit("index")
-    page.keyboard.press("Control+k")
-    page.keyboard.type("Kalman filter")
-    result = page.get_by_role("link", name=re.compile("KalmanFilter")).first
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("button", name="Search").first.click()
+    words = page.locator("input:visible").first
+    words.wait_for(timeout=60_000)
+    words.fill("Kalman filter")
+    result = page.locator("a[href*='kalman_filter.html']").first
     result.wait_for(timeout=60_000)
     result.click()
     page.wait_for_url(re.compile("kalman_filter"), timeout=60_000)
@@ -285,5 +288,5 @@ def test_pages_open_as_files(browser, site):
     page.goto((ROOT / "site" / __version__ / "index.html").as_uri())
     page.get_by_role("link", name="Tasks").first.click()
     page.wait_for_url(re.compile(r"tasks\.html"), timeout=60_000)
-    assert page.locator("h1").inner_text() == "Tasks"
+    assert page.locator("h1").inner_text().startswith("Tasks")
     page.close()
