@@ -23,6 +23,8 @@ from tests.cli.commands import call, failure
 from tests.runtime.test_background_run import until
 from tests.sessions import used_by_the_command
 
+LIVE = ("--live", "--live-report", "last.html")
+
 
 def kept(file):
     """The state in a report."""
@@ -225,7 +227,7 @@ def test_metrics_are_offered_to_opentelemetry(flow_file, monkeypatch):
 def test_report_of_a_run_on_spark(flow_file, monkeypatch, spark):
     monkeypatch.chdir(flow_file.parent)
     with used_by_the_command(spark):
-        call("run", flow_file.name, "--input", "in.csv", "--out", "out", "--live", "--live-report", "last.html")
+        call("run", flow_file.name, "--input", "in.csv", "--out", "out", "--runner", "spark", *LIVE)
     state = kept(flow_file.parent / "last.html")
     assert state["status"]["runner"] == "spark" and state["status"]["records"]["smooth"] == 600
-    assert state["points"][-1]["parts_ms"]["addBatch"] >= 0 and state["spark_ui"].startswith("http")
+    assert state["points"][-1]["parts_ms"]["addBatch"] >= 0
