@@ -37,7 +37,7 @@ def results_of_page():
     return results
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_programs_of_both_give_the_same(capsys):
     python = bytewax_python()
     programs = re.findall(r"```python\n(import bytewax.*?|from datetime.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

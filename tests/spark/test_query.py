@@ -33,7 +33,7 @@ def rows(folder):
 def test_micro_batches_without_progress_are_counted(spark, tmp_path, monkeypatch, reported):
     """Like a stop between the commit of a micro-batch and its progress report."""
     query = start(spark, tmp_path, 300)
-    query.streaming.awaitTermination(60)
+    query.streaming.awaitTermination(180)
     everything = query.streaming.recentProgress
     monkeypatch.setattr(StreamingQuery, "recentProgress", property(lambda _: everything[:reported]))
     summary = query.poll()
@@ -50,7 +50,7 @@ def test_micro_batches_without_progress_are_counted(spark, tmp_path, monkeypatch
 def test_continued_query_counts_its_own_micro_batches(spark, tmp_path, monkeypatch, reported):
     start(spark, tmp_path, 300).wait("1min")
     query = start(spark, tmp_path, 500)
-    query.streaming.awaitTermination(60)
+    query.streaming.awaitTermination(180)
     everything = query.streaming.recentProgress
     monkeypatch.setattr(StreamingQuery, "recentProgress", property(lambda _: everything[:reported]))
     query.stop()
