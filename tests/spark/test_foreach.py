@@ -113,4 +113,6 @@ def test_real_time_mode_takes_foreach_but_no_source_in_python(spark, tmp_path):
         writer = foreach_writer(HTTPSink(url=server.url), pa.schema([("seq", pa.int64())]))
         query = stream.writeStream.foreach(writer).outputMode("update")
         with pytest.raises(Exception, match=r"REAL_TIME_MODE\.INPUT_STREAM_NOT_SUPPORTED.*Python"):
-            query.option("checkpointLocation", str(tmp_path)).trigger(realTime="5 seconds").start().awaitTermination(180)
+            query.option("checkpointLocation", str(tmp_path)).trigger(realTime="5 seconds").start().awaitTermination(
+                180
+            )
