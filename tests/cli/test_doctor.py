@@ -150,11 +150,9 @@ def test_extra_of_the_wrong_version_is_a_warning(healthy, monkeypatch):
     package(healthy / "site", "paho-mqtt", "1.6")
     monkeypatch.syspath_prepend(str(healthy / "site"))
     found = examined()["extras"]
-    assert (found[0]["status"], found[0]["text"]) == (
-        "warn",
-        "mqtt: paho-mqtt 1.6 is installed, paho-mqtt<3,>=2.1 is needed",
-    )
-    assert found[0]["remedy"] == "pip install 'paho-mqtt<3,>=2.1'"
+    assert found[0]["status"] == "warn"
+    text = re.fullmatch(r"mqtt: paho-mqtt 1\.6 is installed, (paho-mqtt<3,>=2\.\d) is needed", found[0]["text"])
+    assert text and found[0]["remedy"] == f"pip install '{text[1]}'"
     assert "mqtt" not in re.findall(r"\w+", found[1]["text"].partition(";")[0])
 
 
