@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -231,13 +230,3 @@ EXAMPLES: dict[str, Example] = {
     "PlotLines": Example('t.PlotLines(groups="sensor", series=None)',
         [{"sensor": "a", "batch_id": 0, "times": [NOON + timedelta(minutes=m) for m in range(3)], "value": [1.0, 3.0, 2.0]}]),
 }  # fmt: skip
-
-
-def wave(count: int = 120) -> list[float]:
-    """Return a day of noisy temperatures with a step, an outlier and a gap; the same in each build."""
-    found, seed = [], 7
-    for i in range(count):
-        seed = (seed * 1103515245 + 12345) % 2**31
-        noise = (seed / 2**31 - 0.5) * 3.2
-        found.append(round(20 + 4 * math.sin(i / 17) + (3 if i >= 70 else 0) + noise, 2))
-    return found
