@@ -47,7 +47,11 @@ echo "setup: installing into $venv (the first time takes a few minutes)"
 packages=(-e '.[dev]' -e './benchmarks[spark,mqtt]')
 [ "$purpose" != run ] || packages=(-e '.[spark,plot]')
 if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
-  "$venv/bin/uv" pip install -q --resolution "${RESOLUTION:-highest}" --python "$venv/bin/python" "${packages[@]}" $extra
+  install() {
+    "$venv/bin/uv" pip install -q "$@" --resolution "${RESOLUTION:-highest}" --python "$venv/bin/python" "${packages[@]}" $extra
+  }
+  # what is in the cache will do to try it: asked for the newest, some indexes make uv build PySpark again, half a minute
+  { [ "$purpose" = run ] && install --offline 2>/dev/null; } || install
   # what building PySpark left in the cache takes 1.4 GB, which a small disk needs for the tests
   if [ "$(df -Pm . | awk 'NR == 2 { print $4 }')" -lt 16384 ]; then
     timeout 30 "$venv/bin/uv" cache clean -q pyspark || true  # it waits for other installations
