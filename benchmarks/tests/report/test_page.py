@@ -16,9 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from riot_bench.harness.measure import Measure
 from riot_bench.report import files, runner, tables
 from riot_bench.report.plan import PlannedExperiment, plan_experiments
@@ -252,6 +254,29 @@ def test_column_buttons_sort_the_table(tmp_path: Path) -> None:
     assert by("n", *none[:2], *shuffled, *none[2:]) == ways(numbers, none)
     assert by("n", ("2", "x"), ("", "5"), ("10", "y"), ("-1", "z")) == ways(["z", "x", "y"], ["5"])
     assert by("", "b", "a/10", "", "a/9", "–") == ways(["a/9", "a/10", "b"], ["", "–"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
+def test_page_in_a_browser(tmp_path: Path, open_page: Any, width: int, scheme: str) -> None:
+    """It fits, draws its charts, is usable by keyboard and screen reader, and shows markup in texts as text."""
+    made = files.write_report(filled(tmp_path / "report"), [RELAY, WORDS], title="A & <b>")
+    page = open_page(made.as_uri(), viewport={"width": width, "height": 900}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("svg path").first.bounding_box()["width"] > 20
+    assert sample_suite.NASTY in page.locator("body").inner_text()
+    for details in page.locator("details:not([open]) > summary").all():
+        details.press("Enter")
+    head = page.locator("th button").first
+    before = page.locator("tbody").first.locator("tr").all_inner_texts()
+    head.press("Enter")
+    head.press("Space")
+    after = page.locator("tbody").first.locator("tr").all_inner_texts()
+    assert sorted(after) == sorted(before) and len(after) > 1
+    assert page.locator("th[aria-sort=descending]").count() == 1
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.screenshot(path=tmp_path / "report.png", full_page=True)
 
 
 def test_markdown_pictures_and_csv_of_the_page(tmp_path: Path) -> None:
