@@ -97,7 +97,7 @@ class Rows(ro.MemorySource):
 
 
 def reader_of(rate, source):
-    return Reader(SimpleNamespace(source=source, max_records=1000), rate)
+    return Reader(SimpleNamespace(stream="readings", source=source, max_records=1000), rate)
 
 
 def taken(reader, at):
