@@ -40,7 +40,12 @@ def test_pair_is_measured_with_equal_results(name):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "other"), [("spark-replay-source", "text-source"), ("spark-kafka-stats-delta", "idiomatic")]
+    ("name", "other"),
+    [
+        ("spark-replay-source", "text-source"),
+        ("spark-replay-in-dataflow", "text-source"),
+        ("spark-kafka-stats-delta", "idiomatic"),
+    ],
 )
 def test_edge_on_spark_is_measured(name, other):
     """In a session of its own."""

@@ -21,11 +21,11 @@ __all__ = ["city_lines", "kafka_sink", "kafka_source", "mqtt_sink", "mqtt_source
 QOS: Literal[1] = 1
 
 
-def city_lines(n: int) -> pa.RecordBatch:
+def city_lines(n: int, sensors: int = 100) -> pa.RecordBatch:
     """Return n CITY messages."""
     from riot_ops.streams.riotbench.city import CitySource
 
-    return CitySource(100, n).lines(0, n)
+    return CitySource(sensors, n).lines(0, n)
 
 
 @contextmanager
