@@ -41,7 +41,8 @@ def test_every_generated_part_is_filled_in(built):
     assert made >= {"tasks.md", "parameters.md", "tasks/kalman_filter.md", "contributing.md", "changelog.md"}
     assert written <= pages.keys()
     for page in pages.values():
-        left = re.findall(r"<!-- (?:generated|results|paper): .*-->", page.read_text(encoding="utf-8"))
+        text = re.sub(r"`[^`\n]+`", "", page.read_text(encoding="utf-8"))  # a page may speak of the marks
+        left = re.findall(r"<!-- (?:generated|results|paper): .*-->", text)
         assert not left, f"{page}: {left}"
 
 
