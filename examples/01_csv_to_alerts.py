@@ -20,7 +20,7 @@ import riot_ops as ro
 # ## The file
 #
 # A morning of three freezers. The compressor of `north` fails at 9:20, and
-# somebody leaves the door of `south` open for a while. The sensor of `east` has
+# a person leaves the door of `south` open for a while. The sensor of `east` has
 # a loose contact: it then sends −127, as many sensors do, or no number at all.
 
 # %%

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Stolen cards
 #
-# Which cards are used by somebody who does not own them? A thief buys other
+# Which cards are used by a person who does not own them? A thief buys other
 # things in another rhythm. A dataflow watches the purchases of each customer,
 # gives each sequence a score, and names the customers whom the bank should
 # call: those with five alerts, so that one unusual evening is not enough.

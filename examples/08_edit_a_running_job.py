@@ -99,7 +99,7 @@ manager
 # ## Ada goes
 #
 # Of her steps only the end stops, since Cyd needs the rest. All that has been
-# done was done for somebody: each owner has a bill.
+# done was done for a person: each owner has a bill.
 
 # %%
 gone = manager.remove("Ada")

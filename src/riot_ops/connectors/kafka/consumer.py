@@ -294,7 +294,7 @@ class RangeReaders:
             f"Kafka at {client.connection.address}: the messages of the topic {part.topic!r}, partition "
             f"{part.partition}, before the offset {part.end} do not arrive within {self._timeout_s:g} s"
             f"{f': {cause}' if cause else ''}; is a broker with this partition running, and has the topic not been "
-            "made anew?",
+            "created again?",
             retryable=True,
         )
 

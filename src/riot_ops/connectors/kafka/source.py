@@ -360,7 +360,7 @@ class _Running:
         how = f"it has the offsets from {begin} to {end}"
         on_missing = self._source.on_missing_offset
         if on_missing == "error":
-            lost = f"; {begin - offset} messages are lost" if offset < begin else "; was the topic made anew?"
+            lost = f"; {begin - offset} messages are lost" if offset < begin else "; was the topic created again?"
             raise ConnectorError(
                 f"Kafka at {self._source.address}: the {where} is gone: {how}{lost}; to go on without them, give "
                 "on_missing_offset='earliest' or 'latest'"
